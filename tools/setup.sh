@@ -342,12 +342,12 @@ find_python() {
     local candidate
     [ -z "${python:-}" ] || return 0
     for candidate in ${TTT_PYTHON:+"$TTT_PYTHON"} ${TTT_PYTHON-python3 /usr/bin/python3}; do
-        if "$candidate" -m pip --version >/dev/null 2>&1; then
+        if "$candidate" -c 'import pip' 2>/dev/null; then
             python=$candidate
             return 0
         fi
     done
-    die "no Python with pip: ${TTT_PYTHON:-python3 and /usr/bin/python3} cannot run -m pip" \
+    die "no Python with pip: ${TTT_PYTHON:-python3 and /usr/bin/python3} cannot import it" \
         "try: sudo apt-get install python3-pip, or name another one with TTT_PYTHON=PATH"
 }
 
