@@ -94,7 +94,7 @@ struct pjrt_buffer {
 struct pjrt_topology {
     pjrt_plugin *plugin;
     PJRT_TopologyDescription *raw;
-    char *name, *platform, *platform_version, *kind;
+    char *platform, *platform_version, *kind;
     size_t n_devices;
 };
 
@@ -119,13 +119,11 @@ struct pjrt_executable {
     pjrt_option *costs;
     size_t n_costs;
 
-    unsigned char *donated; /* per argument: the program asks for donation; NULL: none does */
-    int n_donated;
+    unsigned char *donated; /* per argument: the program asks for donation */
+    int n_donated;          /* 0: none does; -1: not known, each argument is looked at */
     atomic_llong donations_taken, donations_refused;
 
-    char *options; /* CompileOptionsProto it was compiled with, for the stamp */
-    size_t options_size;
-    char program_hash[33];
+    char options_hash[33], program_hash[33];  /* for the stamp */
     char *platform, *platform_version, *kind; /* of what it was compiled for */
 };
 
@@ -157,6 +155,9 @@ pjrt_device *pjrt__client_find_device(const pjrt_client *client, const PJRT_Devi
 pjrt_status *pjrt__event_wrap(pjrt_client *client, PJRT_Event *raw, pjrt_event **out);
 /* Waits for `raw` and destroys it. */
 pjrt_status *pjrt__event_finish(const pjrt_plugin *plugin, PJRT_Event *raw);
+/* Wraps `raw`, taking it over; on failure it is destroyed. */
+pjrt_status *pjrt__buffer_wrap(pjrt_device *device, PJRT_Buffer *raw, const pjrt_shape *shape,
+                               pjrt_buffer **out);
 void pjrt__buffer_destroy_raw(const pjrt_plugin *plugin, PJRT_Buffer *raw);
 
 /* Takes over `loaded` (or `raw`, ahead of time) and learns its results; consumed on failure too. */
@@ -164,12 +165,19 @@ pjrt_status *pjrt__executable_wrap(pjrt_plugin *plugin, pjrt_client *client,
                                    PJRT_LoadedExecutable *loaded, PJRT_Executable *raw,
                                    pjrt_executable **out);
 
+/* Keeps what the stamp of a saved executable will say. */
+pjrt_status *pjrt__executable_stamp(pjrt_executable *exe, const char *options_hash,
+                                    const char *program_hash, const char *platform,
+                                    const char *platform_version, const char *kind);
+/* Kind of the client's devices; "" when it has none. */
+const char *pjrt__client_kind(const pjrt_client *client);
+
 /* A malloc'ed copy with a NUL behind it; NULL when out of memory. */
 char *pjrt__copy_text(const char *text, size_t size);
 void pjrt__hash_hex(const void *bytes, size_t size, char hex[33]);
 
-/* Which arguments of @main ask for donation in StableHLO text. signature.c
- * `*flags` is NULL when none does or the program is no text. */
+/* Which arguments of @main ask for donation in StableHLO text; `*count` is 0 when none does and -1
+ * when the program is no text that could be read. signature.c */
 pjrt_status *pjrt__donations_of_text(const pjrt_program *program, unsigned char **flags,
                                      int *count);
 /* Argument shapes of a serialized HloModuleProto (or one with configuration). signature.c */

@@ -363,7 +363,9 @@ typedef struct pjrt_target {
     int64_t memory_bytes;
 } pjrt_target;
 
-/* All targets; for TPUs one row a generation, whose name ends in the smallest topology. */
+/* All targets. For TPUs one row a generation, its name ending in a small topology: any other that
+ * libtpu knows may stand there. A GPU's name may end in a number of them, ":8" or ":2x8" (hosts x
+ * GPUs). */
 const pjrt_target *pjrt_targets(size_t *count);
 /* Finds the row for `name` and makes its topology. For "cpu" there is no topology but a client:
  * `*topology` is NULL and the caller compiles for a client. */

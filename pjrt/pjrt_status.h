@@ -64,6 +64,8 @@ const char *pjrt_status_where(const pjrt_status *st);
 const char *pjrt_status_text(const pjrt_status *st);
 
 void pjrt_status_free(pjrt_status *st);
+/* Another status that says the same, for one that is kept and told more than once. */
+pjrt_status *pjrt_status_copy(const pjrt_status *st);
 
 /* Makes a status; never returns NULL. Use the macro, which fills in the place. */
 pjrt_status *pjrt_status_make(pjrt_code code, const char *call, const char *file, int line,

@@ -208,9 +208,7 @@ pjrt_status *pjrt_plugin_load(const char *name_or_path, pjrt_plugin **out)
     if (st != NULL)
         return st;
     if (plugin->failure != NULL)
-        return pjrt_status_make(pjrt_status_code(plugin->failure),
-                                pjrt_status_call(plugin->failure), __FILE__, __LINE__, "%s",
-                                pjrt_status_message(plugin->failure));
+        return pjrt_status_copy(plugin->failure);
     *out = plugin;
     return NULL;
 }

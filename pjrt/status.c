@@ -11,6 +11,8 @@ struct pjrt_status {
     const char *message;
     const char *where;
     const char *text;
+    const char *file; /* as given, to make a copy from */
+    int line;
 };
 
 static pjrt_status out_of_memory = {
@@ -19,6 +21,7 @@ static pjrt_status out_of_memory = {
     .message = "out of memory",
     .where = "status.c",
     .text = "RESOURCE_EXHAUSTED: out of memory",
+    .file = "status.c",
 };
 
 const char *pjrt_code_name(pjrt_code code)
@@ -99,6 +102,8 @@ pjrt_status *pjrt_status_make(pjrt_code code, const char *call, const char *file
     char *cursor = (char *)(st + 1);
     const char *end = cursor + room;
     st->code = code;
+    st->file = file;
+    st->line = line;
     st->message = cursor;
     if (n < 0)
         *cursor = '\0';
@@ -111,4 +116,10 @@ pjrt_status *pjrt_status_make(pjrt_code code, const char *call, const char *file
     int first_line = (int)strcspn(st->message, "\n");
     st->text = put(&cursor, end, "%s: %s: %.*s", call, name, first_line, st->message);
     return st;
+}
+
+pjrt_status *pjrt_status_copy(const pjrt_status *st)
+{
+    return st == NULL ? NULL
+                      : pjrt_status_make(st->code, st->call, st->file, st->line, "%s", st->message);
 }

@@ -1,0 +1,237 @@
+/*
+ * What a program takes and what it gives up.
+ *
+ * The C API tells the shapes of results but not of arguments, and plugins run what they are given.
+ * So the argument shapes are read from the compiled program: its serialized module has them in one
+ * field, found by a shallow walk over the wire format that never decodes the rest. Which arguments
+ * the author wants donated only the source says, as attributes of @main's arguments.
+ */
+#include "pjrt/internal.h"
+
+#include "hlo.pb-c.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+
+/* ---- argument shapes of a compiled module ------------------------------------------------------
+ */
+
+enum {
+    MODULE_WITH_CONFIG_MODULE = 1, /* HloModuleProtoWithConfig.hlo_module */
+    MODULE_PROGRAM_SHAPE = 4,      /* HloModuleProto.host_program_shape */
+    PROGRAM_SHAPE_PARAMETERS = 1,  /* ProgramShapeProto.parameters */
+};
+
+typedef struct wire {
+    const unsigned char *at, *end;
+} wire;
+
+static bool read_varint(wire *w, uint64_t *value)
+{
+    *value = 0;
+    for (int shift = 0; shift < 64 && w->at < w->end; shift += 7) {
+        unsigned char byte = *w->at++;
+        *value |= (uint64_t)(byte & 0x7f) << shift;
+        if (byte < 0x80)
+            return true;
+    }
+    return false;
+}
+
+/* Moves to the next length-delimited field with that number. False at the end or on bad bytes. */
+static bool next_field(wire *w, unsigned number, wire *inside)
+{
+    uint64_t key, length;
+    while (w->at < w->end && read_varint(w, &key)) {
+        switch (key & 7) {
+        case 0:
+            if (!read_varint(w, &length))
+                return false;
+            continue;
+        case 1:
+            length = 8;
+            break;
+        case 2:
+            if (!read_varint(w, &length))
+                return false;
+            break;
+        case 5:
+            length = 4;
+            break;
+        default:
+            return false;
+        }
+        if (length > (uint64_t)(w->end - w->at))
+            return false;
+        *inside = (wire){w->at, w->at + length};
+        w->at += length;
+        if (key == ((uint64_t)number << 3 | 2))
+            return true;
+    }
+    return false;
+}
+
+static pjrt_type type_of_primitive(int primitive)
+{
+#define SAME_NUMBER(name, number, bits, mlir)                                       \
+    if (pjrt_type_ffi(PJRT_##name) == primitive) /* XLA's own numbering is FFI's */ \
+        return PJRT_##name;
+    PJRT_TYPES(SAME_NUMBER)
+#undef SAME_NUMBER
+    return PJRT_TYPE_INVALID;
+}
+
+/* An argument whose type or rank we have no name for is left INVALID: it is not checked. */
+static bool read_shape(wire bytes, pjrt_shape *shape)
+{
+    TttXla__ShapeProto *message =
+        ttt_xla__shape_proto__unpack(NULL, (size_t)(bytes.end - bytes.at), bytes.at);
+    if (message == NULL)
+        return false;
+    *shape = (pjrt_shape){.type = type_of_primitive((int)message->element_type)};
+    if (message->n_dimensions > PJRT_MAX_RANK)
+        shape->type = PJRT_TYPE_INVALID;
+    else
+        shape->rank = (int)message->n_dimensions;
+    for (int i = 0; i < shape->rank; i++)
+        shape->dims[i] = message->dimensions[i];
+    ttt_xla__shape_proto__free_unpacked(message, NULL);
+    return true;
+}
+
+pjrt_status *pjrt__arguments_of_module(const char *bytes, size_t size, bool with_config,
+                                       pjrt_shape **shapes, int *count)
+{
+    static const char call[] = "pjrt_executable_arguments";
+    const unsigned char *start = (const unsigned char *)bytes;
+    wire module = {start, start + size}, program_shape, field;
+    *shapes = NULL;
+    *count = 0;
+    if (with_config) {
+        wire whole = module;
+        if (!next_field(&whole, MODULE_WITH_CONFIG_MODULE, &module))
+            return PJRT_FAIL(DATA_LOSS, call, "the compiled program has no module");
+    }
+    if (!next_field(&module, MODULE_PROGRAM_SHAPE, &program_shape))
+        return PJRT_FAIL(DATA_LOSS, call, "the compiled program does not tell its arguments");
+
+    size_t n = 0;
+    for (wire w = program_shape; next_field(&w, PROGRAM_SHAPE_PARAMETERS, &field);)
+        n++;
+    pjrt_shape *list = calloc(n + 1, sizeof *list);
+    if (list == NULL)
+        return PJRT_NO_MEMORY(call);
+    wire w = program_shape;
+    for (size_t i = 0; i < n && next_field(&w, PROGRAM_SHAPE_PARAMETERS, &field); i++) {
+        if (!read_shape(field, &list[i])) {
+            free(list);
+            return PJRT_FAIL(DATA_LOSS, call, "argument %zu of the compiled program is damaged", i);
+        }
+    }
+    *shapes = list;
+    *count = (int)n;
+    return NULL;
+}
+
+/* ---- donation wishes of StableHLO text ---------------------------------------------------------
+ */
+
+/* Skips a string literal, `at` being its opening quote; returns what follows. */
+static const char *skip_string(const char *at, const char *end)
+{
+    for (at++; at < end && *at != '"'; at++) {
+        if (*at == '\\' && at + 1 < end)
+            at++;
+    }
+    return at < end ? at + 1 : end;
+}
+
+/* The parenthesis that opens @main's argument list, or NULL. */
+static const char *find_main(const char *at, const char *end)
+{
+    while (at < end) {
+        if (*at == '"') {
+            at = skip_string(at, end);
+        } else if (*at == '/' && at + 1 < end && at[1] == '/') {
+            const char *line = memchr(at, '\n', (size_t)(end - at));
+            at = line == NULL ? end : line;
+        } else if ((size_t)(end - at) > 6 && memcmp(at, "@main", 5) == 0 &&
+                   (at[5] == '(' || isspace((unsigned char)at[5]))) {
+            at = memchr(at, '(', (size_t)(end - at));
+            return at;
+        } else {
+            at++;
+        }
+    }
+    return NULL;
+}
+
+static bool asks_for_donation(const char *text, size_t size)
+{
+    return memmem(text, size, "tf.aliasing_output", 18) != NULL ||
+           memmem(text, size, "jax.buffer_donor", 16) != NULL;
+}
+
+/* Calls for each argument between the parentheses: [text, text + size). Returns how many. */
+static int visit_arguments(const char *at, const char *end,
+                           void (*visit)(int index, const char *text, size_t size, void *user),
+                           void *user)
+{
+    int depth = 0, index = 0;
+    const char *start = at + 1;
+    while (at < end) {
+        char c = *at;
+        if (c == '"') {
+            at = skip_string(at, end);
+            continue;
+        }
+        if (c == '(' || c == '{' || c == '[' || c == '<')
+            depth++;
+        else if (c == ')' || c == '}' || c == ']' || (c == '>' && at[-1] != '-'))
+            depth--;
+        if ((c == ',' && depth == 1) || depth == 0) {
+            if (memchr(start, '%', (size_t)(at - start)) != NULL)
+                visit(index++, start, (size_t)(at - start), user);
+            start = at + 1;
+        }
+        if (depth == 0)
+            return index;
+        at++;
+    }
+    return index;
+}
+
+static void mark_donated(int index, const char *text, size_t size, void *user)
+{
+    unsigned char *flags = user;
+    flags[index] = asks_for_donation(text, size);
+}
+
+static void only_count(int index, const char *text, size_t size, void *user)
+{
+    (void)index, (void)text, (void)size, (void)user;
+}
+
+pjrt_status *pjrt__donations_of_text(const pjrt_program *program, unsigned char **flags, int *count)
+{
+    *flags = NULL;
+    *count = -1;
+    if (strcmp(program->format, "mlir") != 0)
+        return NULL;
+    *count = 0;
+    if (!asks_for_donation(program->code, program->size))
+        return NULL;
+    const char *end = program->code + program->size;
+    const char *open = find_main(program->code, end);
+    *count = -1;
+    if (open == NULL) /* bytecode */
+        return NULL;
+    int n = visit_arguments(open, end, only_count, NULL);
+    unsigned char *list = calloc((size_t)n + 1, 1);
+    if (list == NULL)
+        return PJRT_NO_MEMORY("pjrt_compile");
+    visit_arguments(open, end, mark_donated, list);
+    *flags = list;
+    *count = n;
+    return NULL;
+}
