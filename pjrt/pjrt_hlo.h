@@ -1,0 +1,124 @@
+/*
+ * pjrt_hlo: what a compiled program does, read from the optimized program a plugin hands back.
+ *
+ *     pjrt_hlo_report *r;
+ *     pjrt_status *st = pjrt_hlo_report_create("hlo_with_config", bytes, size, &r);
+ *     if (st == NULL) {
+ *         printf("%s: %.3g flops, %.3g bytes, %.3g cycles (%.0f%% in loops)\n", r->module_name,
+ *                r->total.flops, r->total.bytes, r->total.cycles,
+ *                100 * r->cycles_in_loops / r->total.cycles);
+ *         for (size_t i = 0; i < r->loop_count; i++)
+ *             printf("%*s%s x %lld\n", 2 * r->loops[i].depth, "", r->loops[i].name,
+ *                    (long long)r->loops[i].trip_count);
+ *         pjrt_hlo_report_free(r);
+ *     }
+ *
+ * Costs are over trip counts: the body of a loop that runs nine times counts nine times, where
+ * XLA's own cost analysis counts it once. Loop for loop and without one they follow XLA's rules.
+ *
+ * The cycles are the TPU compiler's own estimates, good for comparing programs with each other and
+ * for finding where the time goes. They are not a time, and other backends give none.
+ *
+ * It does not run, check or change programs. Bytes that are no program give an error.
+ */
+#ifndef PJRT_HLO_H
+#define PJRT_HLO_H
+
+#include "pjrt/pjrt_status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct pjrt_hlo_cost {
+    /* Dots and convolutions count 2 per multiply-add, elementwise operations 1 per element of the
+     * result, reductions the work of their function. Custom calls count 0, except cuBLAS and cuDNN,
+     * whose calls say what they multiply. */
+    double flops;
+    /* exp, log, tanh, power, random numbers …: 1 per element, and not part of flops. */
+    double transcendentals;
+    /* Read and written by each instruction, a fusion being one instruction: what stays inside it is
+     * not counted, and slices count what they touch. Sizes are as laid out, TPU tile padding
+     * included. Where the bytes live (HBM or on-chip memory) is not told apart. */
+    double bytes;
+    /* estimated_cycles of the TPU compiler; 0 elsewhere. */
+    double cycles;
+} pjrt_hlo_cost;
+
+/* One line of a table of things that have a name. */
+typedef struct pjrt_hlo_tally {
+    const char *name;
+    int64_t count;   /* instructions in the program */
+    int64_t fused;   /* of these, inside fusions */
+    double executed; /* times executed in one run of the program, fused ones included */
+    pjrt_hlo_cost
+        cost; /* of one run of the program; that of fused instructions is their fusion's */
+} pjrt_hlo_tally;
+
+typedef struct pjrt_hlo_loop {
+    const char *name;
+    int64_t trip_count;      /* iterations of one entry; -1 unknown, and then costed as 1 */
+    int depth;               /* 0 for a loop in no other */
+    ptrdiff_t parent;        /* index of the loop around it, always a smaller one; -1 for none */
+    double entered;          /* times the loop is entered in one run of the program */
+    pjrt_hlo_cost iteration; /* one iteration, inner loops included */
+    pjrt_hlo_cost total;     /* one run of the program */
+} pjrt_hlo_loop;
+
+typedef struct pjrt_hlo_collective {
+    const char *kind;   /* "all-reduce", "all-gather" …; asynchronous pairs count as one */
+    double bytes;       /* of one call on one device, unpadded: the larger of operand and result */
+    int64_t group_size; /* devices in a group; 0 when the program does not say */
+    int64_t count;      /* instructions in the program */
+    double executed;    /* calls in one run of the program */
+    double total_bytes; /* bytes * executed */
+} pjrt_hlo_collective;
+
+typedef struct pjrt_hlo_report {
+    const char *module_name;
+    size_t computation_count;
+    size_t instruction_count;
+
+    /* One run of the program. Of a conditional the costliest branch is taken, every time: the most
+     * cycles, then flops, then bytes. */
+    pjrt_hlo_cost total;
+    double cycles_in_loops; /* the part of total.cycles that is inside loops */
+    double collective_bytes;
+
+    size_t unknown_trip_counts; /* loops */
+    size_t conditionals;
+    /* Executed instructions that handle arrays (not scalars) and carry no cycles of their own:
+     * collectives, copies in flight, kernels of others. All of them where there are no estimates.
+     */
+    size_t without_cycles;
+    /* Arrays of an element type newer than this code: their bytes count 0. */
+    size_t unknown_types;
+
+    /* The tables below stand with the costliest first, loops in program order, outer before inner.
+     */
+    /* By opcode. Here flops stand with the instructions that do them, fused or not; bytes and
+     * cycles stand with the fusion. */
+    const pjrt_hlo_tally *ops;
+    size_t op_count;
+    const pjrt_hlo_tally *fusions; /* by fusion kind: "kLoop", "kOutput" … */
+    size_t fusion_count;
+    const pjrt_hlo_tally *custom_calls; /* by target */
+    size_t custom_call_count;
+    /* By the source scope in the instructions' metadata: "step/block/ttt" for an operation named
+     * "step/block/ttt/dot". Instructions without one are under "". */
+    const pjrt_hlo_tally *scopes;
+    size_t scope_count;
+    const pjrt_hlo_loop *loops;
+    size_t loop_count;
+    const pjrt_hlo_collective *collectives; /* one line per kind, size and group size */
+    size_t collective_count;
+} pjrt_hlo_report;
+
+/* Reads an optimized program. format is what PJRT_Executable_OptimizedProgram called it: "hlo" (an
+ * HloModuleProto) or "hlo_with_config"; others are UNIMPLEMENTED. The bytes may come from anywhere:
+ * bad ones are INVALID_ARGUMENT, and memory is bounded by their size, of at most 2 GiB. They are
+ * not needed afterwards. Names in the report are the program's own bytes, not always UTF-8. */
+PJRT_MUST_CHECK pjrt_status *pjrt_hlo_report_create(const char *format, const void *bytes,
+                                                    size_t size, pjrt_hlo_report **out);
+void pjrt_hlo_report_free(pjrt_hlo_report *report);
+
+#endif
