@@ -1,6 +1,10 @@
 /*
  * Bytes an instruction reads and writes, by the rules of XLA's cost analysis: operands and result,
  * a fusion being one instruction, except that slices touch only the slice.
+ *
+ * It departs from XLA in three places, on purpose. An asynchronous copy counts once, not at both of
+ * its ends. Gathers and scatters touch only what they name inside fusions too. Tuples, which are
+ * lists of addresses, cost nothing, nor does what a fusion only hands through.
  */
 #include "pjrt/hlo_internal.h"
 
@@ -15,11 +19,33 @@ static double operand_bytes(const hlo_instruction *in)
     return bytes;
 }
 
-/* One output of a fusion. An update in place writes the update, not the array. */
+/* All updates of a scatter: n arrays, the indices, n updates. */
+static double update_bytes(const hlo_instruction *scatter)
+{
+    double bytes = 0;
+    for (size_t i = (scatter->operand_count - 1) / 2 + 1; i < scatter->operand_count; i++)
+        bytes += scatter->operands[i]->size.bytes;
+    return bytes;
+}
+
+/* The parameter that an operand inside a fusion is, or is an element of; NULL for none. */
+static const hlo_instruction *read_parameter(const hlo_instruction *operand)
+{
+    if (operand->op == HLO_GET_TUPLE_ELEMENT)
+        operand = operand->operands[0];
+    return operand->op == HLO_PARAMETER ? operand : NULL;
+}
+
+/* One output of a fusion. An update in place writes the update, not the array, and what is handed
+ * through is not written. */
 static double written(const hlo_instruction *output)
 {
+    if (hlo_is_echo(output) || read_parameter(output) != NULL)
+        return 0;
     if (output->op == HLO_DYNAMIC_UPDATE_SLICE)
         return output->operands[1]->size.bytes;
+    if (output->op == HLO_SCATTER)
+        return update_bytes(output);
     return output->size.bytes;
 }
 
@@ -39,14 +65,11 @@ static double fusion_bytes(const hlo_instruction *in)
     return bytes;
 }
 
-static double scatter_bytes(const hlo_instruction *in)
+/* The TPU compiler's ways of naming a piece of memory: nothing is touched. */
+static bool names_memory(const hlo_instruction *in)
 {
-    /* n arrays, the indices, n updates. Each update is read, and its place read and written. */
-    size_t n = (in->operand_count - 1) / 2;
-    double bytes = in->operands[n]->size.bytes;
-    for (size_t i = n + 1; i < in->operand_count; i++)
-        bytes += 3 * in->operands[i]->size.bytes;
-    return bytes;
+    const char *target = in->proto->custom_call_target;
+    return strcmp(target, "AllocateBuffer") == 0 || strcmp(target, "ConcatBitcast") == 0;
 }
 
 double hlo_bytes(const hlo_instruction *in)
@@ -74,10 +97,10 @@ double hlo_bytes(const hlo_instruction *in)
         return 2 * in->operands[1]->size.bytes +
                (in->operand_count > 2 ? in->operands[2]->size.bytes : 0);
     case HLO_SCATTER:
-        return scatter_bytes(in);
+        /* Each update is read, and its place read and written. */
+        return 3 * update_bytes(in) + in->operands[(in->operand_count - 1) / 2]->size.bytes;
     case HLO_CUSTOM_CALL:
-        /* The TPU compiler's way of naming a piece of memory: nothing is touched. */
-        if (strcmp(in->proto->custom_call_target, "AllocateBuffer") == 0)
+        if (names_memory(in))
             return 0;
         break;
     default:
@@ -86,29 +109,29 @@ double hlo_bytes(const hlo_instruction *in)
     return operand_bytes(in) + in->size.bytes;
 }
 
-/* The parameter that an operand inside a fusion is, or is an element of; NULL for none. */
-static const hlo_instruction *read_parameter(const hlo_instruction *operand)
-{
-    if (operand->op == HLO_GET_TUPLE_ELEMENT)
-        operand = operand->operands[0];
-    return operand->op == HLO_PARAMETER ? operand : NULL;
-}
-
 /* What one use of a parameter reads of it: the whole array counts once for all the uses that read
  * it whole, and `seen` remembers that. */
 static double use_bytes(const hlo_instruction *user, size_t position, bool *seen)
 {
     const hlo_instruction *operand = user->operands[position];
+    if (hlo_is_echo(user))
+        return 0;
     switch (user->op) {
     case HLO_GET_TUPLE_ELEMENT:
-        return 0; /* its users read, it does not */
+    case HLO_TUPLE:
+        return 0; /* their users read, they do not */
     case HLO_FUSION:
         return user->called[0]->parameter_reads[position];
     case HLO_SLICE:
         return user->size.bytes;
     case HLO_DYNAMIC_SLICE:
+    case HLO_GATHER:
         if (position == 0)
             return user->size.bytes;
+        break;
+    case HLO_SCATTER:
+        if (position < (user->operand_count - 1) / 2)
+            return user->operands[position + (user->operand_count - 1) / 2 + 1]->size.bytes;
         break;
     case HLO_DYNAMIC_UPDATE_SLICE:
         if (position == 0)

@@ -83,6 +83,22 @@ bool hlo_runs(const hlo_instruction *in, size_t i)
     }
 }
 
+static bool is_custom_call(const hlo_instruction *in, const char *target)
+{
+    return in->op == HLO_CUSTOM_CALL && strcmp(in->proto->custom_call_target, target) == 0;
+}
+
+bool hlo_is_echo(const hlo_instruction *in)
+{
+    const TttXla__FrontendAttributes *attributes = in->proto->frontend_attributes;
+    if (is_custom_call(in, "AsyncCollectiveDone"))
+        return true;
+    for (size_t i = 0; attributes != NULL && i < attributes->n_map; i++)
+        if (strcmp(attributes->map[i]->key, "chain_id") == 0)
+            return !in->home->starts_transfer && in->op != HLO_CUSTOM_CALL;
+    return false;
+}
+
 static pjrt_status *link_instruction(hlo_module *m, hlo_instruction *in, const id_entry *local,
                                      const id_entry *global)
 {
@@ -91,6 +107,8 @@ static pjrt_status *link_instruction(hlo_module *m, hlo_instruction *in, const i
     in->op = op_named(proto->opcode);
     in->class = ops[in->op].class;
     in->trip_count = -1;
+    if (is_custom_call(in, "AsyncCollectiveStart"))
+        c->starts_transfer = true;
     if (proto->n_operand_ids < ops[in->op].operands ||
         proto->n_called_computation_ids < ops[in->op].called)
         return HLO_BAD("%s: %s with %zu operands and %zu called computations", proto->name,

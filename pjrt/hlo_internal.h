@@ -188,6 +188,7 @@ struct hlo_computation {
     /* The one instruction that runs this computation; NULL when there is none or there are more. */
     hlo_instruction *caller;
     size_t caller_count;
+    bool starts_transfer; /* it holds the start of a collective that the TPU compiler spread out */
     /* Filled in while costing. */
     double *parameter_reads; /* bytes that a fusion of this computation reads of each operand */
     pjrt_hlo_cost once;      /* one execution, everything called included */
@@ -221,6 +222,11 @@ void hlo_module_free(hlo_module *m);
 /* True when the instruction runs its called computation number i, rather than applying it to
  * elements (a reduction's function) or fusing it. */
 bool hlo_runs(const hlo_instruction *in, size_t i);
+
+/* The TPU compiler spreads a collective over fusions, so that it runs beside their work: one starts
+ * it, others carry it along, one ends it, and each holds a copy of the collective. True for the
+ * copies that are not at the start, and for the end itself: nothing is to be counted for them. */
+bool hlo_is_echo(const hlo_instruction *in);
 
 /* hlo_shape.c. Index -1 measures the whole shape, others one element of a tuple (or, when the shape
  * is no tuple, the shape itself for index 0). */

@@ -224,15 +224,27 @@ static pjrt_status *make_loops(hlo_module *m, report *r)
     return NULL;
 }
 
+/* The TPU compiler writes a reduce-scatter as a fusion of an all-reduce and the slice that stays.
+ */
+static bool is_reduce_scatter(const hlo_instruction *all_reduce)
+{
+    const hlo_computation *c = all_reduce->home;
+    return c->fused_runs > 0 && c->root->op == HLO_DYNAMIC_SLICE &&
+           c->root->operands[0] == all_reduce;
+}
+
 /* The name a collective goes by; NULL for other instructions. Of asynchronous pairs only the start
  * is one. */
 static const char *collective_kind(const hlo_instruction *in)
 {
+    if (hlo_is_echo(in))
+        return NULL;
     switch (in->op) {
     case HLO_ALL_GATHER:
     case HLO_ALL_GATHER_START:
         return "all-gather";
     case HLO_ALL_REDUCE:
+        return is_reduce_scatter(in) ? "reduce-scatter" : "all-reduce";
     case HLO_ALL_REDUCE_START:
         return "all-reduce";
     case HLO_COLLECTIVE_PERMUTE:
@@ -374,7 +386,8 @@ static void make_totals(const hlo_module *m, pjrt_hlo_report *out)
             out->cycles_in_loops += in->cost.cycles * c->runs_in_loops;
             out->conditionals += c->reached && in->op == HLO_CONDITIONAL;
             out->without_cycles += c->runs > 0 && does_work(in) && !in->has_cycles &&
-                                   in->class != HLO_CLASS_DONE && in->size.elements > 1;
+                                   in->class != HLO_CLASS_DONE && in->size.elements > 1 &&
+                                   in->cost.bytes > 0;
         }
     }
 }
