@@ -393,13 +393,18 @@ run_pip() {
     [ "$status" -eq 0 ] || explain_pip_failure "$index" "$log" "$*"
 }
 
+# pip names the cause of a network failure only in its warnings, once a retry: the last one is enough.
 explain_pip_failure() {
-    local words=()
-    mapfile -t words < <(grep -iE 'error|warning: retrying|no space|no matching' "$2" | tail -n 6 | cut -c1-300)
-    die "could not fetch $(title_of "$1") (${fetch_mb[$1]} MB)" \
-        "command: $3" "${words[@]/#/pip: }" \
-        "try: the same command again (what is complete is kept); HTTPS_PROXY=... behind a proxy;" \
-        "     PIP_INDEX_URL=... for a mirror. Free disk space in $cache: $(free_mb) MB"
+    local index=$1 log=$2 command=$3 words=()
+    mapfile -t words < <({
+        grep -i 'retrying' "$log" | tail -n 1 || true
+        grep -iE 'error:|could not|no space' "$log" | grep -vi 'retrying' | tail -n 4 || tail -n 3 "$log"
+    } | cut -c1-300)
+    die "could not fetch $(title_of "$index") (${fetch_mb[index]} MB)" \
+        "command: $command" "${words[@]/#/pip: }" \
+        "try: the same command again, what is complete is kept; behind a proxy HTTPS_PROXY=..., and" \
+        "     PIP_CERT=FILE if it has its own certificate; PIP_INDEX_URL=... for a mirror." \
+        "     Free disk space in $cache: $(free_mb) MB"
 }
 
 # Leaves the wheel, checked, as CACHE/wheels/FILE, unless a killed run already did.
