@@ -144,18 +144,18 @@ check_tree() {
 
 # Writes a small tree in which every rule is kept.
 good_tree() {
-    mkdir -p "$1/pjrt/cpu" "$1/pjrt/proto" "$1/hlo_builder" "$1/model" "$1/kernels" "$1/runtime" "$1/tools" "$1/tests"
+    (mkdir -p "$1" && cd "$1" && mkdir -p pjrt/cpu pjrt/proto hlo_builder model kernels runtime tools tests)
     : >"$1/pjrt/internal.h"
     : >"$1/pjrt/proto/options.proto"
     : >"$1/hlo_builder/hlo.h"
     : >"$1/hlo_builder/graph.h"
     : >"$1/kernels/ttt_kernels.h"
-    printf '/* Example:\n * #include "runtime/ttt_runtime.h"\n#include "model/ttt_model.h"\n */\n' >"$1/pjrt/pjrt.h"
-    printf '#include "internal.h"\n#include <stdio.h>\n#include "xla/pjrt/c/pjrt_c_api.h"\n' >"$1/pjrt/client.c"
+    printf '/* * #include "runtime/ttt_runtime.h"\n#include "model/ttt_model.h"\n */\n' >"$1/pjrt/pjrt.h"
+    printf '#include "internal.h"\n#include <stdio.h>\n#include "xla/pjrt_c_api.h"\n' >"$1/pjrt/client.c"
     printf '#include "../internal.h"\n// #include "hlo_builder/hlo.h"\n' >"$1/pjrt/cpu/bridge.cc"
     printf '#include "options.pb-c.h"\n' >"$1/pjrt/options.c"
     printf '#include "hlo_builder/hlo.h"\n' >"$1/model/ttt_model.h"
-    printf '#include "model/ttt_model.h"\n#include "pjrt/pjrt.h"\n#include "kernels/ttt_kernels.h"\n' >"$1/runtime/ttt_runtime.h"
+    printf '#include "%s"\n' model/ttt_model.h pjrt/pjrt.h kernels/ttt_kernels.h >"$1/runtime/ttt_runtime.h"
     printf '#include "runtime/ttt_runtime.h"\n#include "pjrt/pjrt.h"\n' >"$1/tools/main.c"
     printf '#include "pjrt/internal.h"\n#include "tools/main.c"\n' >"$1/tests/test_pjrt.c"
 }
@@ -185,16 +185,26 @@ self_test() {
         cat "$scratch/out"
         exit 1
     fi
-    expect_violation 'against the direction' pjrt/bad.c '#include "model/ttt_model.h"' 'pjrt/bad.c:1'
-    expect_violation 'angle brackets' kernels/bad.cu '  #  include <pjrt/pjrt.h>' 'kernels may not include pjrt'
-    expect_violation 'private header' tools/bad.c '#include "pjrt/internal.h"' 'private to pjrt'
-    expect_violation 'private by relative path' model/bad.c '#include "../hlo_builder/graph.h"' 'private to hlo_builder'
-    expect_violation 'by include path' runtime/bad.c '#include "graph.h"' 'private to hlo_builder'
-    expect_violation 'model to pjrt' model/bad.h '#include "pjrt.h"' 'model may not include pjrt'
-    expect_violation 'a source file' runtime/bad.c '#include "pjrt/client.c"' 'private to pjrt'
-    expect_violation 'generated protobuf' runtime/bad.c '#include "options.pb-c.h"' 'private to pjrt'
-    expect_violation 'tools are nobody else'\''s' runtime/bad.c '#include "tools/main.c"' 'runtime may not include tools'
-    expect_violation 'tests are nobody else'\''s' tools/bad.c '#include "tests/test_pjrt.c"' 'tools may not include tests'
+    expect_violation 'against the direction' pjrt/bad.c \
+        '#include "model/ttt_model.h"' 'pjrt/bad.c:1'
+    expect_violation 'angle brackets' kernels/bad.cu \
+        '  #  include <pjrt/pjrt.h>' 'kernels may not include pjrt'
+    expect_violation 'private header' tools/bad.c \
+        '#include "pjrt/internal.h"' 'private to pjrt'
+    expect_violation 'private by relative path' model/bad.c \
+        '#include "../hlo_builder/graph.h"' 'private to hlo_builder'
+    expect_violation 'by include path' runtime/bad.c \
+        '#include "graph.h"' 'private to hlo_builder'
+    expect_violation 'model to pjrt' model/bad.h \
+        '#include "pjrt.h"' 'model may not include pjrt'
+    expect_violation 'a source file' runtime/bad.c \
+        '#include "pjrt/client.c"' 'private to pjrt'
+    expect_violation 'generated protobuf' runtime/bad.c \
+        '#include "options.pb-c.h"' 'private to pjrt'
+    expect_violation 'the tools of others' runtime/bad.c \
+        '#include "tools/main.c"' 'runtime may not include tools'
+    expect_violation 'the tests of others' tools/bad.c \
+        '#include "tests/test_pjrt.c"' 'tools may not include tests'
     expect_violation 'after a comment' pjrt/bad.c '/* a */ /* b
 */ #include "hlo_builder/hlo.h" // c' 'pjrt/bad.c:2'
     expect_violation 'after a comment mark in a string' pjrt/bad.c 'const char *s = "/*";

@@ -13,7 +13,8 @@ cd "$root"
 case ${1:-} in
     '') ;;
     --help | -h)
-        echo 'usage: tools/quickstart.sh    (set-up, build, then run the main job; TTT_CACHE=FOLDER moves the cache)'
+        echo 'usage: tools/quickstart.sh    (set-up, build, then the main job)'
+        echo 'TTT_CACHE=FOLDER moves the cache.'
         exit 0
         ;;
     *)
@@ -37,6 +38,7 @@ timed 'build' cmake --build --preset release
 show build/ttt devices --plugin cpu
 show build/ttt hlo run tools/examples/matmul.mlir --plugin cpu
 show build/ttt hlo compile tools/examples/matmul.mlir --target tpu:v5e:16x16
-show build/ttt hlo compile tools/examples/sharded_matmul.mlir --target tpu:v5e:16x16 --partitions 256
+show build/ttt hlo compile tools/examples/sharded_matmul.mlir --target tpu:v5e:16x16 \
+    --partitions 256
 show build/ttt hlo compile tools/examples/matmul.mlir --target cuda:a100-sxm-40gb
 printf '\nquickstart: done in %s s. Next: build/ttt --help, tools/test.sh\n' "$(seconds_since "$start")"

@@ -103,7 +103,8 @@ ensure_packages() {
     # A broken third-party source makes the update fail although the packages are within reach.
     "${become[@]}" apt-get -q update || say "apt-get update failed; trying to install anyway"
     # shellcheck disable=SC2086  # the command is words on purpose
-    "${become[@]}" env DEBIAN_FRONTEND=noninteractive $install -q -o DPkg::Lock::Timeout=300 </dev/null ||
+    "${become[@]}" env DEBIAN_FRONTEND=noninteractive $install -q -o DPkg::Lock::Timeout=300 \
+        </dev/null ||
         die "apt-get could not install the packages (its own words are above)" \
             "command: $install"
 }
@@ -166,7 +167,7 @@ read_table() {
         read -r key words <<<"${line%%#*}"
         [ -n "$key" ] || continue
         last=$((${#kinds[@]} - 1))
-        [ "$last" -ge 0 ] || [ "$key" = wheel ] || [ "$key" = venv ] || bad_table "'$key' before any entry"
+        [ "$last" -ge 0 ] || [[ $key == wheel || $key == venv ]] || bad_table "'$key' before any entry"
         case $key in
             wheel | venv) start_entry "$key" "$words" ;;
             sha256)
@@ -202,7 +203,7 @@ select_entries() {
             selected+=("$index")
             found=yes
         done
-        [ "$found" = yes ] || wrong_use "--only: no group '$group' (there are: $(printf '%s\n' "${groups[@]}" | sort -u | xargs))"
+        [ "$found" = yes ] || wrong_use "--only: no group '$group' (there are: ${groups[*]})"
     done
     [ ${#selected[@]} -gt 0 ] || wrong_use "--only needs a group"
 }
@@ -252,7 +253,7 @@ list_tree() {
 name_damage() {
     local listing=$1 good=$2/.files tree=$3 damaged
     [ -r "$good" ] && [ "$(hash_text <"$good")" = "$tree" ] || return 0
-    damaged=$(LC_ALL=C comm -3 <(LC_ALL=C sort "$good") <(LC_ALL=C sort <<<"$listing") | sed 's/.*\*\.\///' | sort -u)
+    damaged=$(sort "$good" - <<<"$listing" | uniq -u | sed 's/.*\*\.\///' | sort -u)
     printf '%s' "$(head -n 3 <<<"$damaged" | xargs)"
     [ "$(wc -l <<<"$damaged")" -le 3 ] || printf ' and more'
 }
@@ -267,13 +268,13 @@ judge_entry() {
     elif [ "$(hash_text <<<"$listing")" != "${trees[index]}" ]; then
         names=$(name_damage "$listing" "$folder" "${trees[index]}")
         printf 'damaged%s' "${names:+: $names}"
-    elif [ "${kinds[index]}" = venv ] && ! "$cache/${folders[index]}/bin/python" -c '' 2>/dev/null; then
+    elif [ "${kinds[index]}" = venv ] && ! "$cache/${folders[index]}/bin/python" -c '' &>/dev/null; then
         printf 'damaged: its Python does not start'
     fi
 }
 
-# Verifies the given entries, reading them all at once, and sets `broken` to those that are not whole and
-# `reasons` to why, both by index.
+# Verifies the given entries, reading them all at once. Sets `broken` to the indices of those that are
+# not whole and `reasons`, by index, to why.
 verify_entries() {
     local index fd pipes=()
     broken=() reasons=()
@@ -321,7 +322,6 @@ lock_cache() {
     mkdir -p "$tmp" "$cache/wheels"
     trap 'stop_heartbeat; rm -rf "$tmp"' EXIT
     trap 'say "interrupted; run it again, what is complete is kept" >&2; exit 130' INT
-    trap 'exit 143' TERM HUP
 }
 
 free_mb() {
@@ -359,7 +359,7 @@ start_heartbeat() {
     # Reading a pipe that nobody writes is a sleep without a child that could outlive us.
     (
         exec 9>&-
-        trap - EXIT INT TERM HUP
+        trap - EXIT INT
         while kill -0 "$parent" 2>/dev/null; do
             read -rt 10 _ <> <(:) || true
             say "$title: $(du -sm "$tmp" 2>/dev/null | cut -f1) of about $total MB so far"
@@ -411,14 +411,16 @@ explain_pip_failure() {
 fetch_wheel() {
     local index=$1 wheel=$2 python_tag abi platform start hash
     if [ -f "$wheel" ]; then
-        [ "$(printf '%s\0' "$wheel" | hash_files | cut -d' ' -f1)" != "${sha256s[index]}" ] || return 0
+        hash=$(printf '%s\0' "$wheel" | hash_files | cut -d' ' -f1)
+        [ "$hash" != "${sha256s[index]}" ] || return 0
         rm -f "$wheel"
     fi
     check_space "$index"
     start=$(now_us)
     IFS=- read -r python_tag abi platform <<<"${tags[index]}"
     [ "$python_tag" != py3 ] || python_tag=cp311
-    printf '%s==%s --hash=sha256:%s\n' "${names[index]}" "${versions[index]}" "${sha256s[index]}" >"$tmp/wanted.txt"
+    printf '%s==%s --hash=sha256:%s\n' "${names[index]}" "${versions[index]}" "${sha256s[index]}" \
+        >"$tmp/wanted.txt"
     say "$(title_of "$index"): fetching ${fetch_mb[index]} MB"
     run_pip "$index" "${fetch_mb[index]}" download --no-deps --only-binary=:all: --require-hashes \
         --implementation cp --python-version "${python_tag#cp}" --abi "$abi" --platform "$platform" \
@@ -469,7 +471,7 @@ provide_venv() {
     found=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
     [ "$found" = "${versions[index]}" ] ||
         die "$(title_of "$index") needs Python ${versions[index]}, and $python is $found" \
-            "name another one with TTT_PYTHON=PATH, or leave it out: --only cpu,tpu,cuda (its tests then fail)"
+            "name another one with TTT_PYTHON=PATH, or do without those tests: --only cpu,tpu,cuda"
     rm -rf "$folder"
     "$python" -m venv --without-pip "$folder" || die "$python could not make a venv in $folder"
     say "$(title_of "$index"): fetching ${fetch_mb[index]} MB"

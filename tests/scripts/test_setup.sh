@@ -27,7 +27,7 @@ links, name, *members = sys.argv[1:]
 files = dict(member.split("=", 1) for member in members)
 info = f"{name}-1.0.dist-info"
 files[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
-files[f"{info}/WHEEL"] = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+files[f"{info}/WHEEL"] = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 files[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in files)
 path = f"{links}/{name}-1.0-py3-none-any.whl"
 with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
@@ -68,7 +68,8 @@ stand_in() {
 run() {
     local expected=$1 status=0
     shift
-    PATH=$bin:$PATH "$setup" --no-packages --table "$table" "$@" >"$world/out" 2>&1 </dev/null || status=$?
+    PATH=$bin:$PATH "$setup" --no-packages --table "$table" "$@" \
+        >"$world/out" 2>&1 </dev/null || status=$?
     [ "$status" -eq "$expected" ] || fail "exit $status instead of $expected: setup.sh $*"
 }
 
@@ -150,7 +151,8 @@ case_fresh_then_warm() {
     holds "$cache/toy-1.0/lib/a.so" alpha
     holds "$cache/toy-1.0/lib/deep/b.h" beta
     [ ! -e "$cache/toy-1.0/other" ] || fail 'it unpacked what the table does not keep'
-    [ -z "$(find "$cache/wheels" "$cache/tmp" -type f 2>/dev/null)" ] || fail 'it left a wheel or temporary files'
+    [ -z "$(find "$cache/wheels" "$cache/tmp" -type f 2>/dev/null)" ] ||
+        fail 'it left a wheel or temporary files'
     # A warm run needs neither the wheel, nor pip, nor the right to write.
     rm -r "$links"
     chmod -R a-w "$cache"
@@ -222,10 +224,12 @@ case_wrong_wheel_is_refused() {
 
 # The wheel is the pinned one, but what is kept of it is not what the table says.
 case_wrong_tree_is_refused() {
-    sed -i "s/^tree .*/tree $(printf '0%.0s' {1..64})/" "$table"
+    local right
+    right=$(sed -n 's/^tree //p' "$table")
+    sed -i "s/$right/$(printf '0%.0s' {1..64})/" "$table"
     run 1
     said 'what came out is not what'
-    said "got         $(make_wheel toy lib/a.so=alpha lib/deep/b.h=beta other/c=gamma | sed -n 's/^tree //p')"
+    said "got         $right"
     [ ! -e "$cache/toy-1.0" ] || fail 'it kept an unexpected tree'
 }
 
@@ -269,7 +273,8 @@ kill_when() {
 }
 
 case_killed_while_unpacking() {
-    stand_in unzip <<<"mkdir -p '$cache/tmp/unpack/lib'; echo alp >'$cache/tmp/unpack/lib/a.so'
+    stand_in unzip <<<"mkdir -p '$cache/tmp/unpack/lib'; cd '$cache/tmp/unpack/lib'
+        echo alp | tee a.so >stray
         echo now >'$world/now'; sleep 60"
     kill_when "$world/now" now
     [ -e "$cache/tmp/unpack/lib/a.so" ] || fail 'the kill came too late to prove anything'
@@ -327,9 +332,11 @@ case_environment() {
     version=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
     entry=$(make_wheel judge judge/__init__.py=answer=42)
     echo "judge==1.0 --hash=sha256:$(sed -n 's/^sha256 //p' <<<"$entry")" >"$world/needs.txt"
-    printf 'venv judges needs.txt %s\ntree %s\nsize 1 1\n' "$version" "$(sed -n 's/^# venv-tree //p' <<<"$entry")" >"$table"
+    printf 'venv judges needs.txt %s\ntree %s\nsize 1 1\n' "$version" \
+        "$(sed -n 's/^# venv-tree //p' <<<"$entry")" >"$table"
     run 0
-    [ "$("$cache/judges/bin/python" -c 'import judge; print(judge.answer)')" = 42 ] || fail 'the judge cannot be imported'
+    "$cache/judges/bin/python" -c 'import judge; assert judge.answer == 42' ||
+        fail 'the judge cannot be imported'
     # Python's own cache files, which the import just wrote, are no damage.
     run 0 --offline
     echo 'answer = 43' >"$cache/judges/lib/python$version/site-packages/judge/__init__.py"
@@ -358,7 +365,8 @@ case_packages() {
     packages_run() {
         local expected=$1 status=0
         shift
-        PATH=$bin:$PATH "$setup" --packages "$world/packages.txt" --table "$table" "$@" >"$world/out" 2>&1 </dev/null || status=$?
+        PATH=$bin:$PATH "$setup" --packages "$world/packages.txt" --table "$table" "$@" \
+            >"$world/out" 2>&1 </dev/null || status=$?
         [ "$status" -eq "$expected" ] || fail "exit $status instead of $expected: setup.sh $*"
     }
     stand_in id <<<'echo 1000'
@@ -373,7 +381,7 @@ case_packages() {
     stand_in id <<<'echo 0'
     packages_run 0
     grep -q 'update' "$world/apt" || fail 'no apt-get update'
-    grep -q 'install -y --no-install-recommends no-such-package-of-ours' "$world/apt" || fail 'no apt-get install'
+    grep -q 'install -y .* no-such-package-of-ours' "$world/apt" || fail 'no apt-get install'
     stand_in apt-get <<<'echo "E: broken" >&2; exit 100'
     packages_run 1
     said 'apt-get could not install the packages'
