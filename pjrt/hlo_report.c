@@ -332,13 +332,13 @@ static pjrt_status *fill_collectives(const hlo_module *m, pjrt_hlo_collective *r
             const hlo_instruction *in = &c->instructions[j];
             if (collective_kind(in) == NULL)
                 continue;
-            pjrt_hlo_collective *row = &rows[(*count)++];
-            row->kind = collective_kind(in);
-            row->group_size = group_size(in->proto);
-            row->count = 1;
-            row->executed = c->runs + c->fused_runs;
-            PJRT_TRY(collective_bytes(in, &row->bytes));
-            row->total_bytes = row->bytes * row->executed;
+            pjrt_hlo_collective *to = &rows[(*count)++];
+            to->kind = collective_kind(in);
+            to->group_size = group_size(in->proto);
+            to->count = 1;
+            to->executed = c->runs + c->fused_runs;
+            PJRT_TRY(collective_bytes(in, &to->bytes));
+            to->total_bytes = to->bytes * to->executed;
         }
     }
     return NULL;
