@@ -1,0 +1,232 @@
+/* Options, failures and output, the same for every subcommand. */
+#include "tools/cmd.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+int cmd_wrong_use(const cmd_spec *spec, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fprintf(stderr, "ttt %s: ", spec->name);
+    vfprintf(stderr, format, args);
+    fprintf(stderr, " (see ttt %s --help)\n", spec->name);
+    va_end(args);
+    return CMD_WRONG_USE;
+}
+
+static const cmd_option *find_option(const cmd_spec *spec, const char *name, size_t length)
+{
+    for (size_t i = 0; i < spec->n_options; i++) {
+        if (strlen(spec->options[i].name) == length &&
+            memcmp(spec->options[i].name, name, length) == 0)
+            return &spec->options[i];
+    }
+    return NULL;
+}
+
+/* The value of "--name=value" or of "--name value"; NULL after saying that it is missing. */
+static const char *option_value(const cmd_spec *spec, const char *equals, int argc, char **argv,
+                                int *index)
+{
+    if (equals != NULL)
+        return equals + 1;
+    if (*index + 1 < argc)
+        return argv[++*index];
+    cmd_wrong_use(spec, "%s needs a value", argv[*index]);
+    return NULL;
+}
+
+static bool parse_number(const char *text, long most, int *out)
+{
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || value < 1 || value > most)
+        return false;
+    *out = (int)value;
+    return true;
+}
+
+static bool set_option(const cmd_option *option, const char *value, void *chosen)
+{
+    void *field = (char *)chosen + option->offset;
+    switch (option->kind) {
+    case CMD_FLAG:
+        *(bool *)field = true;
+        return true;
+    case CMD_TEXT:
+        *(const char **)field = value;
+        return true;
+    case CMD_NUMBER:
+        return parse_number(value, option->most, field);
+    case CMD_CUSTOM:
+        return option->set(value, field);
+    }
+    return false;
+}
+
+/* Handles argv[*index], an option that is not a common flag, and its value. */
+static int parse_option(const cmd_spec *spec, int argc, char **argv, int *index, cmd_common *common,
+                        void *chosen)
+{
+    const char *arg = argv[*index];
+    const char *equals = strchr(arg, '=');
+    const char *name = strncmp(arg, "--", 2) == 0 ? arg + 2 : "";
+    size_t length = equals == NULL ? strlen(name) : (size_t)(equals - name);
+    bool plugin = length == 6 && memcmp(name, "plugin", 6) == 0;
+    const cmd_option *option = find_option(spec, name, length);
+    if (option == NULL && !plugin)
+        return cmd_wrong_use(spec, "unknown option %s", arg);
+    const char *value = "";
+    if (plugin || option->kind != CMD_FLAG) {
+        value = option_value(spec, equals, argc, argv, index);
+        if (value == NULL)
+            return CMD_WRONG_USE;
+    } else if (equals != NULL) {
+        return cmd_wrong_use(spec, "--%s takes no value", option->name);
+    }
+    if (plugin)
+        common->plugin = value;
+    else if (!set_option(option, value, chosen))
+        return cmd_wrong_use(spec, "--%s: \"%s\" is not %s", option->name, value, option->what);
+    return -1;
+}
+
+int cmd_parse(const cmd_spec *spec, int argc, char **argv, cmd_common *common, void *chosen,
+              cmd_operands *operands)
+{
+    bool only_operands = false;
+    *common = (cmd_common){.plugin = "cpu"};
+    operands->items = argv + 1;
+    operands->count = 0;
+    for (int i = 1; i < argc; i++) {
+        char *arg = argv[i];
+        if (only_operands || arg[0] != '-' || arg[1] == '\0') {
+            operands->items[operands->count++] = arg;
+            continue;
+        }
+        if (strcmp(arg, "--") == 0) {
+            only_operands = true;
+        } else if (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0) {
+            fputs(spec->help, stdout);
+            return CMD_OK;
+        } else if (strcmp(arg, "--json") == 0) {
+            common->json = true;
+        } else if (strcmp(arg, "-v") == 0 || strcmp(arg, "--verbose") == 0) {
+            common->verbose = true;
+        } else {
+            int code = parse_option(spec, argc, argv, &i, common, chosen);
+            if (code >= 0)
+                return code;
+        }
+    }
+    return -1;
+}
+
+int cmd_fail(const cmd_common *common, pjrt_status *st)
+{
+    fprintf(stderr, "ttt: %s\n", pjrt_status_text(st));
+    if (common->verbose) {
+        const char *rest = strchr(pjrt_status_message(st), '\n');
+        fprintf(stderr, "%s%s(noticed at %s)\n", rest == NULL ? "" : rest + 1,
+                rest == NULL ? "" : "\n", pjrt_status_where(st));
+    }
+    if (common->json)
+        cmd_print_json(json_pack("{s:{s:s, s:s, s:s*}}", "error", "code",
+                                 pjrt_code_name(pjrt_status_code(st)), "call", pjrt_status_call(st),
+                                 "message", pjrt_status_message(st)));
+    pjrt_status_free(st);
+    return CMD_FAILED;
+}
+
+int cmd_print_json(json_t *json)
+{
+    int failed = json == NULL || json_dumpf(json, stdout, JSON_INDENT(2)) != 0 ||
+                 putchar('\n') == EOF || fflush(stdout) != 0;
+    json_decref(json);
+    if (!failed)
+        return CMD_OK;
+    fputs("ttt: the JSON could not be written\n", stderr);
+    return CMD_FAILED;
+}
+
+pjrt_status *cmd_read_file(const char *path, char **bytes, size_t *size)
+{
+    static const char call[] = "ttt";
+    size_t room = 1 << 16, n = 0;
+    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
+    *bytes = NULL;
+    *size = 0;
+    if (file == NULL)
+        return PJRT_FAIL(NOT_FOUND, call, "%s: %s", path, strerror(errno));
+    char *buffer = malloc(room);
+    while (buffer != NULL && (n = fread(buffer + *size, 1, room - *size - 1, file)) > 0) {
+        *size += n;
+        if (room - *size > 1)
+            continue;
+        room *= 2;
+        char *larger = realloc(buffer, room);
+        if (larger == NULL)
+            free(buffer);
+        buffer = larger;
+    }
+    bool bad = ferror(file) != 0;
+    if (file != stdin)
+        fclose(file);
+    if (buffer == NULL)
+        return PJRT_NO_MEMORY(call);
+    if (bad) {
+        free(buffer);
+        return PJRT_FAIL(UNAVAILABLE, call, "%s: %s", path, strerror(errno));
+    }
+    buffer[*size] = '\0';
+    *bytes = buffer;
+    return NULL;
+}
+
+double cmd_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+json_t *cmd_json_option(const pjrt_option *option)
+{
+    json_t *list;
+    switch (option->kind) {
+    case PJRT_OPTION_STRING:
+        return json_string(option->string);
+    case PJRT_OPTION_INT:
+        return json_integer(option->integer);
+    case PJRT_OPTION_INTS:
+        list = json_array();
+        for (size_t i = 0; i < option->n_integers; i++)
+            json_array_append_new(list, json_integer(option->integers[i]));
+        return list;
+    case PJRT_OPTION_FLOAT:
+        return json_real(option->real);
+    case PJRT_OPTION_BOOL:
+        return json_boolean(option->boolean);
+    }
+    return json_null();
+}
+
+const char *cmd_quantity(double value, const char *unit)
+{
+    static const char prefixes[][2] = {"", "k", "M", "G", "T", "P", "E"};
+    static char places[8][48];
+    static unsigned next;
+    char *text = places[next++ % 8];
+    size_t prefix = 0;
+    while (value >= 1000 && prefix + 1 < sizeof prefixes / sizeof *prefixes) {
+        value /= 1000;
+        prefix++;
+    }
+    snprintf(text, sizeof places[0], "%.3g %s%s", value, prefixes[prefix], unit);
+    return text;
+}

@@ -1,0 +1,27 @@
+/* Private to the `ttt hlo` family of commands. */
+#ifndef TOOLS_HLO_H
+#define TOOLS_HLO_H
+
+#include "tools/cmd.h"
+
+enum { HLO_MAX_OVERRIDES = 64 };
+
+/* XLA options given as --xla NAME=VALUE. */
+typedef struct hlo_overrides {
+    pjrt_option list[HLO_MAX_OVERRIDES];
+    size_t count;
+    char *texts[HLO_MAX_OVERRIDES];
+} hlo_overrides;
+
+/* Adds "name=value" to an hlo_overrides; false when it has no '=' or there are too many. */
+bool hlo_overrides_add(const char *text, void *overrides);
+void hlo_overrides_free(hlo_overrides *overrides);
+
+/* Program file as pjrt_program; `*bytes` backs it and is the caller's to free. Text, bytecode and
+ * serialized HloModuleProto files (.pb) are told apart by name. */
+pjrt_status *hlo_read_program(const char *path, char **bytes, pjrt_program *program);
+
+int hlo_run(int argc, char **argv);
+int hlo_compile(int argc, char **argv);
+
+#endif

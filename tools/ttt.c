@@ -1,0 +1,71 @@
+/* The `ttt` command: finds the subcommand and leaves the rest to it. */
+#include "tools/cmd.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *what;
+} commands[] = {
+    {"devices", cmd_devices, "the devices that a plugin offers"},
+    {"plugin-check", cmd_plugin_check, "what a plugin supports, lacks and breaks"},
+    {"hlo", cmd_hlo, "run and compile StableHLO programs"},
+};
+
+static void print_help(FILE *to)
+{
+    fputs(
+        "usage: ttt COMMAND [options]\n"
+        "\n"
+        "Test-time-training language models on TPUs, GPUs and CPUs, from C through PJRT plugins.\n"
+        "\n",
+        to);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        fprintf(to, "  %-14s %s\n", commands[i].name, commands[i].what);
+    fputs("\n"
+          "Every command takes --help, --json (one JSON object on standard output), -v (details,\n"
+          "and the plugins' own logs) and --plugin cpu|tpu|cuda|PATH.\n"
+          "Exit codes: 0 done, 1 the work failed, 2 wrong use.\n",
+          to);
+}
+
+/* The plugins log to stderr as they please; only those who ask want to read it. */
+static void quiet_plugins(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "-v") == 0 || strcmp(argv[i], "--verbose") == 0)
+            return;
+    }
+    setenv("TF_CPP_MIN_LOG_LEVEL", "3", 0);
+    setenv("TPU_MIN_LOG_LEVEL", "3", 0);
+    setenv("TPU_STDERR_LOG_LEVEL", "3", 0);
+}
+
+int main(int argc, char **argv)
+{
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe is a write error like any other */
+    if (argc < 2) {
+        print_help(stderr);
+        return CMD_WRONG_USE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0) {
+        print_help(stdout);
+        return CMD_OK;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        puts("ttt " TTT_VERSION);
+        return CMD_OK;
+    }
+    quiet_plugins(argc, argv);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
+    }
+    fprintf(stderr, "ttt: no command is called \"%s\" (see ttt --help)\n", argv[1]);
+    return CMD_WRONG_USE;
+}
