@@ -267,7 +267,7 @@ judge_entry() {
         printf 'missing'
     elif [ "$(hash_text <<<"$listing")" != "${trees[index]}" ]; then
         names=$(name_damage "$listing" "$folder" "${trees[index]}")
-        printf 'damaged%s' "${names:+: $names}"
+        printf '%s' "${names:+damaged: }${names:-not what the table pins}"
     elif [ "${kinds[index]}" = venv ] && ! "$cache/${folders[index]}/bin/python" -c '' &>/dev/null; then
         printf 'damaged: its Python does not start'
     fi
