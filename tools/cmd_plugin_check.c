@@ -191,7 +191,9 @@ static void print_text(const pjrt_plugin *plugin, const answer *answers, bool ve
     for (size_t i = 0; i < n_probes; i++) {
         const char *outcome = answers[i].given ? outcome_names[answers[i].outcome] : "skipped";
         printf("  %-8s %-18s %s\n", outcome, probes[i].name, probes[i].question);
-        if (answers[i].detail[0] != '\0')
+        /* What holds for a whole row of probes is said once. */
+        if (answers[i].detail[0] != '\0' &&
+            (i == 0 || strcmp(answers[i].detail, answers[i - 1].detail) != 0))
             printf("           %s\n", answers[i].detail);
     }
     if (verbose) {
