@@ -59,8 +59,8 @@ const char *pjrt_status_message(const pjrt_status *st);
 const char *pjrt_status_call(const pjrt_status *st);
 const char *pjrt_status_where(const pjrt_status *st);
 
-/* One line for a person: "PJRT_Client_Compile: INVALID_ARGUMENT: first line of the message".
- * Further lines of the message are for those who ask: pjrt_status_message. "ok" for NULL. */
+/* One line for a person: the first line of the message, and before it, when it is the plugin's own,
+ * call and code: "PJRT_Client_Compile: INVALID_ARGUMENT: …". "ok" for NULL. */
 const char *pjrt_status_text(const pjrt_status *st);
 
 void pjrt_status_free(pjrt_status *st);

@@ -20,7 +20,7 @@ static pjrt_status out_of_memory = {
     .call = "malloc",
     .message = "out of memory",
     .where = "status.c",
-    .text = "RESOURCE_EXHAUSTED: out of memory",
+    .text = "out of memory",
     .file = "status.c",
 };
 
@@ -114,7 +114,10 @@ pjrt_status *pjrt_status_make(pjrt_code code, const char *call, const char *file
     st->call = put(&cursor, end, "%s", call);
     st->where = put(&cursor, end, "%s:%d", base, line);
     int first_line = (int)strcspn(st->message, "\n");
-    st->text = put(&cursor, end, "%s: %s: %.*s", call, name, first_line, st->message);
+    if (call[0] >= 'A' && call[0] <= 'Z') /* the plugin's words need saying whose they are */
+        st->text = put(&cursor, end, "%s: %s: %.*s", call, name, first_line, st->message);
+    else
+        st->text = put(&cursor, end, "%.*s", first_line, st->message);
     return st;
 }
 

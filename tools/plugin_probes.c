@@ -332,6 +332,8 @@ static pjrt_status *probe_ffi(probe_context *c)
         return PJRT_FAIL(UNAVAILABLE, call, "there is nothing to compile for");
     const char *platform =
         c->client != NULL ? pjrt_client_platform(c->client) : pjrt_topology_platform(c->topology);
+    if (strcmp(platform, "tpu") == 0) /* its registry is the host's; programs are elsewhere */
+        return PJRT_FAIL(UNIMPLEMENTED, call, "programs on a TPU cannot call handlers");
     bool cuda = strcmp(platform, "cuda") == 0;
     PJRT_TRY(
         pjrt_ffi_register(c->plugin, "ttt_plugin_check", cuda ? "CUDA" : "Host", handler, false));
