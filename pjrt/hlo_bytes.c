@@ -49,22 +49,6 @@ static double written(const hlo_instruction *output)
     return output->size.bytes;
 }
 
-static double fusion_bytes(const hlo_instruction *in)
-{
-    const hlo_computation *c = in->called[0];
-    double bytes = 0;
-    for (size_t i = 0; i < c->parameter_count; i++)
-        bytes += c->parameter_reads[i];
-    for (size_t i = 0; i < c->instruction_count; i++)
-        if (c->instructions[i].op == HLO_CONSTANT && c->instructions[i].size.elements > 1)
-            bytes += c->instructions[i].size.bytes;
-    if (c->root->op != HLO_TUPLE)
-        return bytes + written(c->root);
-    for (size_t i = 0; i < c->root->operand_count; i++)
-        bytes += written(c->root->operands[i]);
-    return bytes;
-}
-
 /* The TPU compiler's ways of naming a piece of memory: nothing is touched. */
 static bool names_memory(const hlo_instruction *in)
 {
@@ -87,7 +71,7 @@ double hlo_bytes(const hlo_instruction *in)
     }
     switch (in->op) {
     case HLO_FUSION:
-        return fusion_bytes(in);
+        return in->called[0]->fused_bytes;
     case HLO_SLICE:
         return 2 * in->size.bytes;
     case HLO_DYNAMIC_SLICE:
@@ -149,7 +133,7 @@ static double use_bytes(const hlo_instruction *user, size_t position, bool *seen
     return operand->size.bytes;
 }
 
-pjrt_status *hlo_read_parameters(hlo_computation *c)
+static pjrt_status *read_parameters(hlo_computation *c)
 {
     bool *seen = hlo_alloc(c->instruction_count, sizeof *seen);
     if (seen == NULL)
@@ -164,5 +148,21 @@ pjrt_status *hlo_read_parameters(hlo_computation *c)
         }
     }
     free(seen);
+    return NULL;
+}
+
+/* What a fusion costs depends on what it fuses alone, and many may fuse the same. */
+pjrt_status *hlo_cost_as_fusion(hlo_computation *c)
+{
+    PJRT_TRY(read_parameters(c));
+    for (size_t i = 0; i < c->parameter_count; i++)
+        c->fused_bytes += c->parameter_reads[i];
+    for (size_t i = 0; i < c->instruction_count; i++)
+        if (c->instructions[i].op == HLO_CONSTANT && c->instructions[i].size.elements > 1)
+            c->fused_bytes += c->instructions[i].size.bytes;
+    if (c->root->op != HLO_TUPLE)
+        c->fused_bytes += written(c->root);
+    for (size_t i = 0; c->root->op == HLO_TUPLE && i < c->root->operand_count; i++)
+        c->fused_bytes += written(c->root->operands[i]);
     return NULL;
 }

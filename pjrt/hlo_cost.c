@@ -7,7 +7,9 @@
  */
 #include "pjrt/hlo_internal.h"
 
-#include <math.h>
+/* Dimensions and trip counts are the program's word. Beyond this they are nonsense, and numbers
+ * that are not finite would spread into every sum. */
+#define MOST 1e100
 
 void hlo_cost_add(pjrt_hlo_cost *sum, const pjrt_hlo_cost *cost, double times)
 {
@@ -62,7 +64,6 @@ static pjrt_status *cost_instruction(hlo_instruction *in)
 
 static pjrt_status *cost_computation(hlo_computation *c)
 {
-    PJRT_TRY(hlo_read_parameters(c));
     for (size_t i = 0; i < c->instruction_count; i++) {
         hlo_instruction *in = &c->instructions[i];
         PJRT_TRY(cost_instruction(in));
@@ -71,11 +72,9 @@ static pjrt_status *cost_computation(hlo_computation *c)
             if (hlo_runs(in, j))
                 hlo_cost_add(&c->once, &in->called[j]->once, runs_per_call(in, j));
     }
-    /* Dimensions and trip counts are the program's word. Beyond this they are nonsense, and numbers
-     * that are not finite would spread into every sum. */
-    const double most = 1e100;
-    if (!(c->once.flops < most && c->once.transcendentals < most && c->once.bytes < most &&
-          c->once.cycles < most))
+    PJRT_TRY(hlo_cost_as_fusion(c));
+    if (!(c->once.flops < MOST && c->once.transcendentals < MOST && c->once.bytes < MOST &&
+          c->once.cycles < MOST))
         return HLO_BAD("%s: costs beyond all measure", c->proto->name);
     return NULL;
 }
@@ -110,7 +109,7 @@ pjrt_status *hlo_module_cost(hlo_module *m)
     m->entry->reached = true;
     for (size_t i = m->computation_count; i-- > 0;) {
         hlo_computation *c = m->order[i];
-        if (!(isfinite(c->runs) && isfinite(c->fused_runs)))
+        if (!(c->runs < MOST && c->fused_runs < MOST))
             return HLO_BAD("%s: runs more often than can be counted", c->proto->name);
         spread_runs(c);
     }

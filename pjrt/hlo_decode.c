@@ -139,25 +139,44 @@ static pjrt_status *link_instruction(hlo_module *m, hlo_instruction *in, const i
     return st;
 }
 
+/* Parameters are numbered from 0, each number once. */
+static pjrt_status *number_parameters(const hlo_computation *c, bool *taken)
+{
+    for (size_t i = 0; i < c->instruction_count; i++) {
+        const hlo_instruction *in = &c->instructions[i];
+        if (in->op != HLO_PARAMETER)
+            continue;
+        int64_t number = in->proto->parameter_number;
+        if (number < 0 || (uint64_t)number >= c->parameter_count || taken[number])
+            return HLO_BAD("%s: parameter %lld of %zu", in->proto->name, (long long)number,
+                           c->parameter_count);
+        taken[number] = true;
+    }
+    return NULL;
+}
+
 static pjrt_status *link_parameters(hlo_computation *c)
 {
     for (size_t i = 0; i < c->instruction_count; i++)
         c->parameter_count += c->instructions[i].op == HLO_PARAMETER;
-    c->parameters = hlo_alloc(c->parameter_count, sizeof *c->parameters);
     c->parameter_reads = hlo_alloc(c->parameter_count, sizeof *c->parameter_reads);
-    if (c->parameters == NULL || c->parameter_reads == NULL)
-        return HLO_NO_MEMORY();
-    for (size_t i = 0; i < c->instruction_count; i++) {
-        hlo_instruction *in = &c->instructions[i];
-        if (in->op != HLO_PARAMETER)
-            continue;
-        int64_t number = in->proto->parameter_number;
-        if (number < 0 || (uint64_t)number >= c->parameter_count || c->parameters[number] != NULL)
-            return HLO_BAD("%s: parameter %lld of %zu", in->proto->name, (long long)number,
-                           c->parameter_count);
-        c->parameters[number] = in;
-    }
-    return NULL;
+    bool *taken = hlo_alloc(c->parameter_count, sizeof *taken);
+    pjrt_status *st =
+        c->parameter_reads == NULL || taken == NULL ? HLO_NO_MEMORY() : number_parameters(c, taken);
+    free(taken);
+    return st;
+}
+
+const char *hlo_op_name(const hlo_instruction *in)
+{
+    return in->proto->metadata == NULL ? "" : in->proto->metadata->op_name;
+}
+
+static void name_origin(hlo_computation *c)
+{
+    c->op_name = hlo_op_name(c->root);
+    for (size_t i = c->instruction_count; c->op_name[0] == '\0' && i-- > 0;)
+        c->op_name = hlo_op_name(&c->instructions[i]);
 }
 
 static pjrt_status *link_instructions(hlo_module *m, hlo_computation *c, id_entry *local,
@@ -175,6 +194,7 @@ static pjrt_status *link_instructions(hlo_module *m, hlo_computation *c, id_entr
         return HLO_BAD("%s: no root with the id %lld", c->proto->name,
                        (long long)c->proto->root_id);
     c->root = &c->instructions[root->index];
+    name_origin(c);
     for (size_t i = 0; i < c->instruction_count; i++)
         PJRT_TRY(link_instruction(m, &c->instructions[i], local, global));
     return link_parameters(c);
@@ -338,7 +358,6 @@ void hlo_module_free(hlo_module *m)
             free(c->instructions[j].called);
         }
         free(c->instructions);
-        free(c->parameters);
         free(c->parameter_reads);
     }
     free(m->computations);

@@ -71,8 +71,6 @@ static pjrt_status *gemm_flops(const hlo_instruction *in, double *flops)
     while (hlo_json_next_integer(&dims, &dim)) {
         PJRT_TRY(hlo_shape_dimension(in->operands[0]->proto->shape, dim, &side));
         contracted *= (double)side;
-        if (dims.at < dims.end && *dims.at == '"')
-            dims.at++;
     }
     PJRT_TRY(first_elements(in, &result));
     *flops = 2 * contracted * result;
@@ -141,7 +139,7 @@ static int64_t meets(const window *w, int64_t offset)
 /* Pairs of kernel and output positions that meet the input, padding left out. */
 static double valid_positions(const window *w)
 {
-    enum { MOST = 1 << 20 };
+    enum { MOST = 1 << 16 };
     if (w->kernel > MOST)
         return (double)w->kernel * (double)w->output; /* no such kernel: an upper bound will do */
     double count = 0;

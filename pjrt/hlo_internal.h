@@ -183,14 +183,16 @@ struct hlo_computation {
     hlo_instruction *instructions;
     size_t instruction_count;
     hlo_instruction *root;
-    hlo_instruction **parameters; /* by number */
     size_t parameter_count;
+    const char
+        *op_name; /* where it comes from: the name in the metadata of its root, or the last */
     /* The one instruction that runs this computation; NULL when there is none or there are more. */
     hlo_instruction *caller;
     size_t caller_count;
     bool starts_transfer; /* it holds the start of a collective that the TPU compiler spread out */
     /* Filled in while costing. */
     double *parameter_reads; /* bytes that a fusion of this computation reads of each operand */
+    double fused_bytes;      /* bytes that a fusion of this computation reads and writes */
     pjrt_hlo_cost once;      /* one execution, everything called included */
     bool reached;            /* from the entry */
     double runs;             /* executions in one run of the program, outside fusions */
@@ -261,8 +263,9 @@ int64_t hlo_trip_count(const hlo_instruction *loop);
 /* hlo_flops.c and hlo_bytes.c: one execution; for what is called, the callee's `once` is used. */
 pjrt_status *hlo_flops(const hlo_instruction *in, pjrt_hlo_cost *cost);
 double hlo_bytes(const hlo_instruction *in);
-/* Fills in parameter_reads; callees first. */
-pjrt_status *hlo_read_parameters(hlo_computation *c);
+/* Fills in parameter_reads and fused_bytes; callees first. */
+pjrt_status *hlo_cost_as_fusion(hlo_computation *c);
+const char *hlo_op_name(const hlo_instruction *in);
 
 /* hlo_cost.c: fills in every cost and every number of runs. */
 pjrt_status *hlo_module_cost(hlo_module *m);

@@ -80,21 +80,12 @@ static span scope_of_name(const char *name)
     return (span){.at = name, .length = slash == NULL ? 0 : (size_t)(slash - name)};
 }
 
-static const char *op_name(const hlo_instruction *in)
-{
-    return in->proto->metadata == NULL ? "" : in->proto->metadata->op_name;
-}
-
 /* Compilers forget to name some fusions; what they fused has names. */
 static span scope(const hlo_instruction *in)
 {
-    const char *name = op_name(in);
-    if (name[0] == '\0' && in->op == HLO_FUSION) {
-        const hlo_computation *c = in->called[0];
-        name = op_name(c->root);
-        for (size_t i = c->instruction_count; name[0] == '\0' && i-- > 0;)
-            name = op_name(&c->instructions[i]);
-    }
+    const char *name = hlo_op_name(in);
+    if (name[0] == '\0' && in->op == HLO_FUSION)
+        name = in->called[0]->op_name;
     return scope_of_name(name);
 }
 

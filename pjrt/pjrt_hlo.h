@@ -14,7 +14,8 @@
  *     }
  *
  * Costs are over trip counts: the body of a loop that runs nine times counts nine times, where
- * XLA's own cost analysis counts it once. Loop for loop and without one they follow XLA's rules.
+ * XLA's own cost analysis counts it once. Otherwise they follow its rules: without loops the flops
+ * are the same, and the bytes too but for what hlo_bytes.c leaves out on purpose.
  *
  * The cycles are the TPU compiler's own estimates, good for comparing programs with each other and
  * for finding where the time goes. They are not a time, and other backends give none.
@@ -50,8 +51,8 @@ typedef struct pjrt_hlo_tally {
     int64_t count;   /* instructions in the program */
     int64_t fused;   /* of these, inside fusions */
     double executed; /* times executed in one run of the program, fused ones included */
-    pjrt_hlo_cost
-        cost; /* of one run of the program; that of fused instructions is their fusion's */
+    /* Of one run of the program. What is fused costs its fusion, not itself. */
+    pjrt_hlo_cost cost;
 } pjrt_hlo_tally;
 
 typedef struct pjrt_hlo_loop {
@@ -87,15 +88,14 @@ typedef struct pjrt_hlo_report {
     size_t unknown_trip_counts; /* loops */
     size_t conditionals;
     /* Executed instructions that handle arrays (not scalars) and carry no cycles of their own:
-     * collectives, copies in flight, kernels of others. All of them where there are no estimates.
-     */
+     * collectives, copies in flight, kernels of others. All where there are no estimates. */
     size_t without_cycles;
     /* Arrays of an element type newer than this code: their bytes count 0. */
     size_t unknown_types;
 
-    /* The tables below stand with the costliest first, loops in program order, outer before inner.
-     */
-    /* By opcode. Here flops stand with the instructions that do them, fused or not; bytes and
+    /* Tables stand with the costliest line first; loops in program order, outer before inner.
+     *
+     * By opcode. Here flops stand with the instructions that do them, fused or not; bytes and
      * cycles stand with the fusion. */
     const pjrt_hlo_tally *ops;
     size_t op_count;
