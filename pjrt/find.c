@@ -40,8 +40,8 @@ static bool is_file(const char *path)
     return access(path, R_OK) == 0;
 }
 
-/* Visits what matches, the newest version first, or the pattern itself when nothing does. */
-static void visit_pattern(search *s, const char *pattern, const char *why)
+/* Visits what matches, the newest version first, or what was looked for when nothing does. */
+static void visit_pattern(search *s, const char *pattern, const char *shown, const char *why)
 {
     glob_t found;
     int code = glob(pattern, 0, NULL, &found);
@@ -50,7 +50,7 @@ static void visit_pattern(search *s, const char *pattern, const char *why)
         return;
     }
     if (code != 0) {
-        s->visit(pattern, false, why, s->user);
+        s->visit(shown, false, why, s->user);
         return;
     }
     /* glob sorts by bytes; versions want their numbers compared. */
@@ -66,16 +66,28 @@ static void visit_pattern(search *s, const char *pattern, const char *why)
     globfree(&found);
 }
 
-__attribute__((format(printf, 3, 4))) static void visit_format(search *s, const char *why,
-                                                               const char *format, ...)
+/* `folder` is taken as it is, whatever its name looks like; what follows is a pattern. */
+__attribute__((format(printf, 4, 5))) static void
+visit_format(search *s, const char *why, const char *folder, const char *format, ...)
 {
-    char path[PATH_MAX];
+    char below[PATH_MAX], shown[PATH_MAX], pattern[2 * PATH_MAX];
     va_list args;
     va_start(args, format);
-    int n = vsnprintf(path, sizeof path, format, args);
+    int n = vsnprintf(below, sizeof below, format, args);
     va_end(args);
-    if (n > 0 && (size_t)n < sizeof path)
-        visit_pattern(s, path, why);
+    if (n < 0 || (size_t)n >= sizeof below)
+        return;
+    n = snprintf(shown, sizeof shown, "%s/%s", folder, below);
+    if (n < 0 || (size_t)n >= sizeof shown) /* too long for any file */
+        return;
+    char *at = pattern;
+    for (; *folder != '\0'; folder++) {
+        if (strchr("*?[\\", *folder) != NULL)
+            *at++ = '\\';
+        *at++ = *folder;
+    }
+    snprintf(at, sizeof pattern - (size_t)(at - pattern), "/%s", below);
+    visit_pattern(s, pattern, shown, why);
 }
 
 static void search_environment(search *s, const plugin_place *place)
@@ -98,8 +110,8 @@ static void search_beside_program(search *s, const plugin_place *place)
     if (slash == NULL)
         return;
     *slash = '\0';
-    visit_format(s, "beside the program", "%s/%s", program, place->beside_program);
-    visit_format(s, "beside the program", "%s/../lib/ttt/%s", program, place->beside_program);
+    visit_format(s, "beside the program", program, "%s", place->beside_program);
+    visit_format(s, "beside the program", program, "../lib/ttt/%s", place->beside_program);
 }
 
 static void search_cache(search *s, const plugin_place *place)
@@ -108,11 +120,11 @@ static void search_cache(search *s, const plugin_place *place)
     const char *user_cache = getenv("XDG_CACHE_HOME");
     const char *home = getenv("HOME");
     if (cache != NULL && *cache != '\0')
-        visit_format(s, "TTT_CACHE", "%s/%s", cache, place->in_cache);
+        visit_format(s, "TTT_CACHE", cache, "%s", place->in_cache);
     else if (user_cache != NULL && *user_cache != '\0')
-        visit_format(s, "cache", "%s/ttt/%s", user_cache, place->in_cache);
+        visit_format(s, "cache", user_cache, "ttt/%s", place->in_cache);
     else if (home != NULL)
-        visit_format(s, "cache", "%s/.cache/ttt/%s", home, place->in_cache);
+        visit_format(s, "cache", home, ".cache/ttt/%s", place->in_cache);
 }
 
 static void search_site_packages(search *s, const plugin_place *place)
@@ -124,11 +136,11 @@ static void search_site_packages(search *s, const plugin_place *place)
     const char *venv = getenv("VIRTUAL_ENV");
     const char *home = getenv("HOME");
     if (venv != NULL && *venv != '\0')
-        visit_format(s, why, "%s/lib/python3*/site-packages/%s", venv, file);
+        visit_format(s, why, venv, "lib/python3*/site-packages/%s", file);
     if (home != NULL)
-        visit_format(s, why, "%s/.local/lib/python3*/site-packages/%s", home, file);
-    visit_format(s, why, "/usr/local/lib/python3*/*-packages/%s", file);
-    visit_format(s, why, "/usr/lib/python3*/*-packages/%s", file);
+        visit_format(s, why, home, ".local/lib/python3*/site-packages/%s", file);
+    visit_format(s, why, "/usr/local", "lib/python3*/*-packages/%s", file);
+    visit_format(s, why, "/usr", "lib/python3*/*-packages/%s", file);
 }
 
 pjrt_status *pjrt_plugin_search(const char *name,
