@@ -258,7 +258,7 @@ pjrt_status *pjrt_plugin_hash(pjrt_plugin *plugin, const char **hex)
     if (plugin->hash[0] == '\0')
         st = hash_file(plugin->path, plugin->hash);
     pthread_mutex_unlock(&plugin->lock);
-    *hex = plugin->hash;
+    *hex = st == NULL ? plugin->hash : NULL;
     return st;
 }
 
