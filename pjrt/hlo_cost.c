@@ -75,7 +75,7 @@ static pjrt_status *cost_computation(hlo_computation *c)
     PJRT_TRY(hlo_cost_as_fusion(c));
     if (!(c->once.flops < MOST && c->once.transcendentals < MOST && c->once.bytes < MOST &&
           c->once.cycles < MOST))
-        return HLO_BAD("%s: costs beyond all measure", c->proto->name);
+        return HLO_BAD("costs beyond all measure: " HLO_NAME, c->proto->name);
     return NULL;
 }
 
@@ -110,7 +110,7 @@ pjrt_status *hlo_module_cost(hlo_module *m)
     for (size_t i = m->computation_count; i-- > 0;) {
         hlo_computation *c = m->order[i];
         if (!(c->runs < MOST && c->fused_runs < MOST))
-            return HLO_BAD("%s: runs more often than can be counted", c->proto->name);
+            return HLO_BAD("runs more often than can be counted: " HLO_NAME, c->proto->name);
         spread_runs(c);
     }
     return NULL;

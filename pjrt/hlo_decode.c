@@ -111,8 +111,9 @@ static pjrt_status *link_instruction(hlo_module *m, hlo_instruction *in, const i
         c->starts_transfer = true;
     if (proto->n_operand_ids < ops[in->op].operands ||
         proto->n_called_computation_ids < ops[in->op].called)
-        return HLO_BAD("%s: %s with %zu operands and %zu called computations", proto->name,
-                       proto->opcode, proto->n_operand_ids, proto->n_called_computation_ids);
+        return HLO_BAD("%s with %zu operands and %zu called computations: " HLO_NAME,
+                       ops[in->op].name, proto->n_operand_ids, proto->n_called_computation_ids,
+                       proto->name);
     in->operands = hlo_alloc(proto->n_operand_ids, sizeof *in->operands);
     in->called = hlo_alloc(proto->n_called_computation_ids, sizeof *in->called);
     if (in->operands == NULL || in->called == NULL)
@@ -120,15 +121,16 @@ static pjrt_status *link_instruction(hlo_module *m, hlo_instruction *in, const i
     for (size_t i = 0; i < proto->n_operand_ids; i++) {
         const id_entry *e = find_id(local, c->instruction_count, proto->operand_ids[i]);
         if (e == NULL)
-            return HLO_BAD("%s: no operand with the id %lld", proto->name,
-                           (long long)proto->operand_ids[i]);
+            return HLO_BAD("no operand with the id %lld: " HLO_NAME,
+                           (long long)proto->operand_ids[i], proto->name);
         in->operands[in->operand_count++] = &c->instructions[e->index];
     }
     for (size_t i = 0; i < proto->n_called_computation_ids; i++) {
         int64_t id = proto->called_computation_ids[i];
         const id_entry *e = find_id(global, m->computation_count, id);
         if (e == NULL)
-            return HLO_BAD("%s: no computation with the id %lld", proto->name, (long long)id);
+            return HLO_BAD("no computation with the id %lld: " HLO_NAME, (long long)id,
+                           proto->name);
         hlo_computation *callee = &m->computations[e->index];
         in->called[in->called_count++] = callee;
         if (hlo_runs(in, i))
@@ -148,8 +150,8 @@ static pjrt_status *number_parameters(const hlo_computation *c, bool *taken)
             continue;
         int64_t number = in->proto->parameter_number;
         if (number < 0 || (uint64_t)number >= c->parameter_count || taken[number])
-            return HLO_BAD("%s: parameter %lld of %zu", in->proto->name, (long long)number,
-                           c->parameter_count);
+            return HLO_BAD("parameter %lld of %zu: " HLO_NAME, (long long)number,
+                           c->parameter_count, in->proto->name);
         taken[number] = true;
     }
     return NULL;
@@ -191,8 +193,8 @@ static pjrt_status *link_instructions(hlo_module *m, hlo_computation *c, id_entr
     PJRT_TRY(sort_ids(local, c->instruction_count, "instructions"));
     const id_entry *root = find_id(local, c->instruction_count, c->proto->root_id);
     if (root == NULL)
-        return HLO_BAD("%s: no root with the id %lld", c->proto->name,
-                       (long long)c->proto->root_id);
+        return HLO_BAD("no root with the id %lld: " HLO_NAME, (long long)c->proto->root_id,
+                       c->proto->name);
     c->root = &c->instructions[root->index];
     name_origin(c);
     for (size_t i = 0; i < c->instruction_count; i++)
@@ -232,8 +234,8 @@ static pjrt_status *check_arguments(const hlo_instruction *in)
         else if (in->op == HLO_CONDITIONAL)
             fits = takes <= 1 && gives >= in->called_count + 1;
         if (!fits)
-            return HLO_BAD("%s: %s of %zu operands calls a computation of %zu parameters",
-                           in->proto->name, in->proto->opcode, gives, takes);
+            return HLO_BAD("%s of %zu operands calls a computation of %zu parameters: " HLO_NAME,
+                           ops[in->op].name, gives, takes, in->proto->name);
     }
     return NULL;
 }
@@ -255,36 +257,45 @@ static hlo_computation *next_called(visit *v)
     return NULL;
 }
 
-/* Depth first with a stack of our own: how deep calls are nested is the program's choice. */
+enum visit_state { VISIT_NEW, VISIT_OPEN, VISIT_DONE };
+
+/* Appends a computation to the order, after all it calls. Depth first, with a stack of our own: how
+ * deep calls are nested is the program's choice. */
+static pjrt_status *visit_computation(hlo_module *m, hlo_computation *first, visit *stack,
+                                      unsigned char *state, size_t *ordered)
+{
+    size_t depth = 0;
+    stack[depth++] = (visit){.computation = first};
+    state[first - m->computations] = VISIT_OPEN;
+    while (depth > 0) {
+        hlo_computation *next = next_called(&stack[depth - 1]);
+        if (next == NULL) {
+            hlo_computation *finished = stack[--depth].computation;
+            state[finished - m->computations] = VISIT_DONE;
+            m->order[(*ordered)++] = finished;
+        } else if (state[next - m->computations] == VISIT_OPEN) {
+            return HLO_BAD("a computation calls itself: " HLO_NAME, next->proto->name);
+        } else if (state[next - m->computations] == VISIT_NEW) {
+            stack[depth++] = (visit){.computation = next};
+            state[next - m->computations] = VISIT_OPEN;
+        }
+    }
+    return NULL;
+}
+
 static pjrt_status *order_computations(hlo_module *m)
 {
-    enum { NEW, OPEN, DONE };
     size_t count = m->computation_count, ordered = 0;
     m->order = hlo_alloc(count, sizeof *m->order);
     visit *stack = hlo_alloc(count, sizeof *stack);
-    char *state = hlo_alloc(count, 1);
+    unsigned char *state = hlo_alloc(count, sizeof *state);
     pjrt_status *st = NULL;
-    if (m->order == NULL || stack == NULL || state == NULL)
+    if (m->order == NULL || stack == NULL || state == NULL) {
         st = HLO_NO_MEMORY();
-    for (size_t i = 0; st == NULL && i < count; i++) {
-        if (state[i] != NEW)
-            continue;
-        size_t depth = 0;
-        stack[depth++] = (visit){.computation = &m->computations[i]};
-        state[i] = OPEN;
-        while (st == NULL && depth > 0) {
-            hlo_computation *next = next_called(&stack[depth - 1]);
-            if (next == NULL) {
-                hlo_computation *finished = stack[--depth].computation;
-                state[finished - m->computations] = DONE;
-                m->order[ordered++] = finished;
-            } else if (state[next - m->computations] == OPEN) {
-                st = HLO_BAD("the computation %s calls itself", next->proto->name);
-            } else if (state[next - m->computations] == NEW) {
-                stack[depth++] = (visit){.computation = next};
-                state[next - m->computations] = OPEN;
-            }
-        }
+    } else {
+        for (size_t i = 0; st == NULL && i < count; i++)
+            if (state[i] == VISIT_NEW)
+                st = visit_computation(m, &m->computations[i], stack, state, &ordered);
     }
     free(stack);
     free(state);

@@ -180,7 +180,7 @@ static pjrt_status *convolution_flops(const hlo_instruction *in, const roles *r,
     const TttXla__ConvolutionDimensionNumbers *numbers = in->proto->convolution_dimension_numbers;
     const TttXla__Window *windows = in->proto->window;
     if (numbers == NULL)
-        return HLO_BAD("%s: no dimension numbers", in->proto->name);
+        return HLO_BAD("a convolution without dimension numbers: " HLO_NAME, in->proto->name);
     int64_t batch, features, out_features;
     PJRT_TRY(hlo_shape_dimension(r->input, numbers->input_batch_dimension, &batch));
     PJRT_TRY(hlo_shape_dimension(r->input, numbers->input_feature_dimension, &features));

@@ -213,6 +213,9 @@ typedef struct hlo_module {
 
 #define HLO_CREATE "pjrt_hlo_report_create"
 #define HLO_BAD(...) PJRT_FAIL(INVALID_ARGUMENT, HLO_CREATE, __VA_ARGS__)
+/* How a message ends with a name out of the program. Names come last and cut short: they may be of
+ * any length, and a line break in one ends what pjrt_status_text shows. */
+#define HLO_NAME "%.100s"
 #define HLO_NO_MEMORY() PJRT_NO_MEMORY(HLO_CREATE)
 
 /* An array that a table in the making, or the module, owns: zeroed, never of size 0. */

@@ -776,6 +776,11 @@ static void broken_links_are_refused(void **state)
     m = small_module(&c);
     c->instructions[1]->operand_ids[0] = 12345;
     assert_refused(m, "no operand");
+    c->instructions[1]->name = "\nan error is told even so";
+    pjrt_hlo_report *r;
+    pjrt_status *st = try_report(m, &r);
+    assert_non_null(strstr(pjrt_status_text(st), "no operand"));
+    pjrt_status_free(st);
     m = small_module(&c);
     c->instructions[1]->n_operand_ids = 0;
     assert_refused(m, "0 operands");
