@@ -136,9 +136,15 @@ pjrt_status *pjrt__arguments_of_module(const char *bytes, size_t size, bool with
 /* ---- donation wishes of StableHLO text ---------------------------------------------------------
  */
 
-/* Skips a string literal, `at` being its opening quote; returns what follows. */
-static const char *skip_string(const char *at, const char *end)
+/* What follows the string literal or comment that begins at `at`; `at` itself when none does. */
+static const char *skip_opaque(const char *at, const char *end)
 {
+    if (*at == '/' && at + 1 < end && at[1] == '/') {
+        const char *line = memchr(at, '\n', (size_t)(end - at));
+        return line == NULL ? end : line;
+    }
+    if (*at != '"')
+        return at;
     for (at++; at < end && *at != '"'; at++) {
         if (*at == '\\' && at + 1 < end)
             at++;
@@ -146,30 +152,71 @@ static const char *skip_string(const char *at, const char *end)
     return at < end ? at + 1 : end;
 }
 
+static const char *skip_space(const char *at, const char *end)
+{
+    while (at < end && isspace((unsigned char)*at))
+        at++;
+    return at;
+}
+
 /* The parenthesis that opens @main's argument list, or NULL. */
 static const char *find_main(const char *at, const char *end)
 {
     while (at < end) {
-        if (*at == '"') {
-            at = skip_string(at, end);
-        } else if (*at == '/' && at + 1 < end && at[1] == '/') {
-            const char *line = memchr(at, '\n', (size_t)(end - at));
-            at = line == NULL ? end : line;
-        } else if ((size_t)(end - at) > 6 && memcmp(at, "@main", 5) == 0 &&
-                   (at[5] == '(' || isspace((unsigned char)at[5]))) {
-            at = memchr(at, '(', (size_t)(end - at));
-            return at;
-        } else {
-            at++;
+        const char *next = skip_opaque(at, end);
+        if (next == at && (size_t)(end - at) > 5 && memcmp(at, "@main", 5) == 0) {
+            const char *open = skip_space(at + 5, end);
+            if (open < end && *open == '(')
+                return open;
         }
+        at = next == at ? at + 1 : next;
     }
     return NULL;
 }
 
-static bool asks_for_donation(const char *text, size_t size)
+static bool mentions_donation(const char *text, size_t size)
 {
     return memmem(text, size, "tf.aliasing_output", 18) != NULL ||
            memmem(text, size, "jax.buffer_donor", 16) != NULL;
+}
+
+static bool is_word(char c)
+{
+    return isalnum((unsigned char)c) || c == '_' || c == '.' || c == '$';
+}
+
+/* Is [name, end of name) a wish, and is it set to something that is not false? */
+static bool is_wish(const char *name, size_t size, const char *after, const char *end)
+{
+    if (!(size == 18 && memcmp(name, "tf.aliasing_output", 18) == 0) &&
+        !(size == 16 && memcmp(name, "jax.buffer_donor", 16) == 0))
+        return false;
+    after = skip_space(after, end);
+    if (after == end || *after != '=')
+        return false;
+    after = skip_space(after + 1, end);
+    return (size_t)(end - after) < 5 || memcmp(after, "false", 5) != 0;
+}
+
+/* Looks for an attribute, its name quoted or not, not for words in strings or comments. */
+static bool asks_for_donation(const char *at, const char *end)
+{
+    while (at < end) {
+        const char *next = skip_opaque(at, end);
+        if (next != at) {
+            if (*at == '"' && next - at > 2 && is_wish(at + 1, (size_t)(next - at) - 2, next, end))
+                return true;
+        } else if (is_word(*at)) {
+            while (next < end && is_word(*next))
+                next++;
+            if (is_wish(at, (size_t)(next - at), next, end))
+                return true;
+        } else {
+            next++;
+        }
+        at = next;
+    }
+    return false;
 }
 
 /* Calls for each argument between the parentheses: [text, text + size). Returns how many. */
@@ -181,8 +228,9 @@ static int visit_arguments(const char *at, const char *end,
     const char *start = at + 1;
     while (at < end) {
         char c = *at;
-        if (c == '"') {
-            at = skip_string(at, end);
+        const char *next = skip_opaque(at, end);
+        if (next != at) {
+            at = next;
             continue;
         }
         if (c == '(' || c == '{' || c == '[' || c == '<')
@@ -204,7 +252,7 @@ static int visit_arguments(const char *at, const char *end,
 static void mark_donated(int index, const char *text, size_t size, void *user)
 {
     unsigned char *flags = user;
-    flags[index] = asks_for_donation(text, size);
+    flags[index] = asks_for_donation(text, text + size);
 }
 
 static void only_count(int index, const char *text, size_t size, void *user)
@@ -219,7 +267,7 @@ pjrt_status *pjrt__donations_of_text(const pjrt_program *program, unsigned char 
     if (strcmp(program->format, "mlir") != 0)
         return NULL;
     *count = 0;
-    if (!asks_for_donation(program->code, program->size))
+    if (!mentions_donation(program->code, program->size))
         return NULL;
     const char *end = program->code + program->size;
     const char *open = find_main(program->code, end);
