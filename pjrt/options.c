@@ -225,11 +225,13 @@ static bool set_overrides(message_parts *m, const pjrt_option *overrides, size_t
     return true;
 }
 
-/* Text has "sdy.mesh", bytecode the dialect's name among its strings. */
+/* Text has "sdy.mesh"; bytecode, which begins with "ML\xefR", the dialect's name alone. */
 static bool speaks_shardy(const pjrt_program *program)
 {
-    return program != NULL && program->code != NULL &&
-           memmem(program->code, program->size, "sdy", 3) != NULL;
+    if (program == NULL || program->code == NULL)
+        return false;
+    bool bytecode = program->size > 4 && memcmp(program->code, "ML\xefR", 4) == 0;
+    return memmem(program->code, program->size, "sdy.", bytecode ? 3 : 4) != NULL;
 }
 
 pjrt_status *pjrt_compile_options_encode(const pjrt_compile_options *options,
@@ -245,7 +247,7 @@ pjrt_status *pjrt_compile_options_encode(const pjrt_compile_options *options,
         return PJRT_FAIL(INVALID_ARGUMENT, "pjrt_compile_options_encode",
                          "%d replicas and %d partitions: both must be positive", replicas,
                          partitions);
-    if (o->portable && (replicas * partitions != 1 || o->devices != NULL))
+    if (o->portable && (replicas != 1 || partitions != 1 || o->devices != NULL))
         return PJRT_FAIL(INVALID_ARGUMENT, "pjrt_compile_options_encode",
                          "a portable executable has one replica, one partition and no devices");
 
