@@ -240,29 +240,18 @@ absl::Status Executable_OptimizedProgram(PJRT_Executable_OptimizedProgram_Args *
     PJRT_CPU_NEED(args, program);
     PJRT_Executable *handle = args->executable;
     PJRT_Program *program = args->program;
-    absl::string_view format("hlo_with_config");
-    if (program->format != nullptr && program->format_size != 0) {
-        absl::string_view wanted(program->format, program->format_size);
-        if (wanted == "hlo")
-            format = "hlo";
-        else if (wanted != format)
-            return absl::UnimplementedError(
-                absl::StrCat("the optimized program comes as hlo or hlo_with_config, not as ",
-                             wanted));
-    }
+    /* The format that the caller asks for is not read: jaxlib leaves the field uninitialised. */
+    static constexpr absl::string_view kFormat = "hlo_with_config";
     std::lock_guard<std::mutex> lock(handle->mutex);
-    if (handle->optimized_format != format) {
+    if (handle->optimized_program.empty()) {
         PJRT_CPU_ASSIGN(std::shared_ptr<xla::HloModule> module, OnlyModule(*handle->executable));
         std::string bytes;
-        bool written = format == "hlo" ? module->ToProto().SerializeToString(&bytes)
-                                       : module->ToProtoWithConfig().SerializeToString(&bytes);
-        if (!written)
+        if (!module->ToProtoWithConfig().SerializeToString(&bytes))
             return absl::InternalError("the optimized program is too large for a protobuf");
         handle->optimized_program = std::move(bytes);
-        handle->optimized_format = std::string(format);
     }
-    program->format = handle->optimized_format.data();
-    program->format_size = handle->optimized_format.size();
+    program->format = kFormat.data();
+    program->format_size = kFormat.size();
     const std::string &bytes = handle->optimized_program;
     if (program->code != nullptr) {
         if (program->code_size < bytes.size())

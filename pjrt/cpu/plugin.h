@@ -322,7 +322,6 @@ struct PJRT_Executable {
     std::vector<size_t> memory_kind_sizes;
     std::optional<std::string> fingerprint;
     std::optional<pjrt_cpu::NamedValues> costs;
-    std::string optimized_format;
     std::string optimized_program;
     std::deque<PJRT_Layouts_MemoryLayout> output_layouts;
     std::vector<PJRT_Layouts_MemoryLayout *> output_layout_list;
@@ -338,7 +337,6 @@ struct PJRT_LoadedExecutable {
     std::vector<xla::Shape> parameters;
     size_t num_outputs = 0;
     bool portable = false;
-    std::string fingerprint;
     std::atomic<bool> deleted{false};
 };
 

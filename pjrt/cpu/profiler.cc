@@ -117,9 +117,13 @@ absl::Status ProfilerCollect(PLUGIN_Profiler_CollectData_Args *args)
     PJRT_CPU_NEED(args, profiler);
     if (!args->profiler->stopped)
         return absl::FailedPreconditionError("stop the profiler before collecting its data");
-    const std::string &data = args->profiler->data;
+    /* The header wants two calls and a buffer of the caller's; XLA's own plugins answer the first
+     * call with a buffer of theirs, and JAX reads that one. Both ways are served. */
+    std::string &data = args->profiler->data;
     if (args->buffer != nullptr)
         std::memcpy(args->buffer, data.data(), data.size());
+    else
+        args->buffer = reinterpret_cast<uint8_t *>(data.data());
     args->buffer_size_in_bytes = data.size();
     return absl::OkStatus();
 }
