@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Tests of tools/setup.sh by its real behaviour, on small made-up wheels served from a local folder:
 # no network, no root, nothing outside a temporary folder. Programs that would need a special machine
-# (a hanging unzip, a missing sudo, apt-get) are stood in for by scripts placed first on PATH.
+# (a hanging unzip, a missing sudo, apt-get) are stood in for by scripts placed first on PATH. None of
+# them waits for ever, so a failed case leaves nothing running for long.
 #
 # usage: test_setup.sh [CASE ...]   (default: all; a case is a function named case_CASE below)
 set -euo pipefail
@@ -275,7 +276,7 @@ kill_when() {
 case_killed_while_unpacking() {
     stand_in unzip <<<"mkdir -p '$cache/tmp/unpack/lib'; cd '$cache/tmp/unpack/lib'
         echo alp | tee a.so >stray
-        echo now >'$world/now'; sleep 60"
+        echo now >'$world/now'; sleep 20"
     kill_when "$world/now" now
     [ -e "$cache/tmp/unpack/lib/a.so" ] || fail 'the kill came too late to prove anything'
     [ ! -e "$cache/toy-1.0" ] || fail 'half a folder is in place'
@@ -290,7 +291,7 @@ case_killed_while_unpacking() {
 case_killed_while_fetching() {
     stand_in python <<<"case \"\$*\" in *import*) exit 0 ;; esac
         mkdir -p '$cache/tmp/download'; echo half >'$cache/tmp/download/toy-1.0-py3-none-any.whl'
-        echo now >'$world/now'; sleep 60"
+        echo now >'$world/now'; sleep 20"
     TTT_PYTHON=$bin/python kill_when "$world/now" now
     run 0
     holds "$cache/toy-1.0/lib/a.so" alpha
@@ -312,7 +313,8 @@ case_terminated() {
 case_two_at_once() {
     local first second
     stand_in unzip <<<"echo now >'$world/now'
-        until [ -e '$world/go' ]; do sleep 0.05; done; exec $(command -v unzip) \"\$@\""
+        for ((i = 0; i < 400; i++)); do [ ! -e '$world/go' ] || break; sleep 0.05; done
+        exec $(command -v unzip) \"\$@\""
     PATH=$bin:$PATH "$setup" --no-packages --table "$table" >"$world/first" 2>&1 </dev/null &
     first=$!
     await "$world/now" now
