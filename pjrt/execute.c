@@ -153,8 +153,9 @@ static bool is_kept(const pjrt_execute_options *options, size_t index)
     return false;
 }
 
-/* The compiler may decline a donation, so the plugin is asked what became of each. */
-static void settle_donations(launch *l)
+/* The compiler may decline a donation, so the plugin is asked what became of each. A run that
+ * failed may have taken some as well: they are dead, but nothing was donated. */
+static void settle_donations(launch *l, bool ran)
 {
     pjrt_executable *exe = l->exe;
     for (size_t i = 0; i < l->n_args && exe->n_donated != 0; i++) {
@@ -168,8 +169,8 @@ static void settle_donations(launch *l)
             pjrt_status_free(CALL(exe->plugin, PJRT_Buffer_IsDeleted, deleted));
             if (deleted.a.is_deleted) {
                 atomic_store_explicit(&buffer->dead, true, memory_order_release);
-                atomic_fetch_add(&exe->donations_taken, 1);
-            } else if (wished && !is_kept(l->options, i)) {
+                atomic_fetch_add(&exe->donations_taken, ran);
+            } else if (ran && wished && !is_kept(l->options, i)) {
                 atomic_fetch_add(&exe->donations_refused, 1);
             }
         }
@@ -218,20 +219,24 @@ pjrt_status *pjrt_execute(pjrt_executable *exe, pjrt_buffer *const *args, size_t
     l.n_args = num_args;
     l.n_results = num_results;
     l.options = options == NULL ? &defaults : options;
-    l.n_devices =
-        (size_t)(l.options->num_devices == 0 ? exe->n_addressable : l.options->num_devices);
     l.portable_device = l.options->device;
     l.heap = NULL;
+    /* Compiled ahead of time it runs nowhere here, but the caller has room for one device. */
+    int all = exe->loaded == NULL ? 1 : exe->n_addressable;
+    int devices = l.options->num_devices == 0 ? all : l.options->num_devices;
+    if (devices < 0)
+        return PJRT_FAIL(INVALID_ARGUMENT, "pjrt_execute", "arguments for %d devices", devices);
+    l.n_devices = (size_t)devices;
     memset(results, 0, l.n_devices * num_results * sizeof *results);
     if (done != NULL)
         memset(done, 0, l.n_devices * sizeof *done);
     PJRT_TRY(check_launch(&l));
     pjrt_status *st = make_lists(&l);
-    if (st == NULL)
-        st = call_plugin(&l, done != NULL);
     if (st == NULL) {
-        settle_donations(&l);
-        st = wrap_results(&l, results, done);
+        st = call_plugin(&l, done != NULL);
+        settle_donations(&l, st == NULL);
+        if (st == NULL)
+            st = wrap_results(&l, results, done);
     }
     free(l.heap);
     return st;
