@@ -91,6 +91,10 @@ pjrt_status *pjrt_buffer_from_host(pjrt_device *device, pjrt_type type, const in
         return PJRT_FAIL(INVALID_ARGUMENT, "pjrt_buffer_from_host",
                          "a zero-copy buffer needs `done`, to tell when the data may go");
 
+    /* The event's handle comes first: once the plugin reads `data`, somebody must wait for it. */
+    pjrt_event *event = NULL;
+    if (done != NULL)
+        PJRT_TRY(pjrt__event_wrap(device->client, NULL, &event));
     ARGS(PJRT_Client_BufferFromHostBuffer_Args, call, plugin);
     call.a.client = device->client->raw;
     call.a.data = data;
@@ -102,24 +106,23 @@ pjrt_status *pjrt_buffer_from_host(pjrt_device *device, pjrt_type type, const in
     call.a.host_buffer_semantics = semantics[options->host_memory];
     call.a.device = device->raw;
     call.a.memory = memory;
-    PJRT_TRY(CALL(plugin, PJRT_Client_BufferFromHostBuffer, call));
-
-    pjrt_status *st = NULL;
-    if (done == NULL)
+    pjrt_status *st = CALL(plugin, PJRT_Client_BufferFromHostBuffer, call);
+    if (st == NULL && event != NULL) {
+        event->raw = call.a.done_with_host_buffer;
+    } else if (st == NULL) {
         st = pjrt__event_finish(plugin, call.a.done_with_host_buffer);
-    else
-        st = pjrt__event_wrap(device->client, call.a.done_with_host_buffer, done);
-    if (st != NULL) {
-        pjrt__buffer_destroy_raw(plugin, call.a.buffer);
-        return st;
+        if (st != NULL)
+            pjrt__buffer_destroy_raw(plugin, call.a.buffer);
     }
-    st = pjrt__buffer_wrap(device, call.a.buffer, &shape, out);
-    if (st != NULL && done != NULL) {
-        /* The host memory is the caller's again only when the plugin is through with it. */
-        pjrt_status_free(pjrt_event_wait(*done));
-        pjrt_event_free(*done);
-        *done = NULL;
+    if (st == NULL) {
+        st = pjrt__buffer_wrap(device, call.a.buffer, &shape, out);
+        if (st != NULL && event != NULL) /* only then is the host memory the caller's again */
+            pjrt_status_free(pjrt_event_wait(event));
     }
+    if (st != NULL)
+        pjrt_event_free(event);
+    else if (done != NULL)
+        *done = event;
     return st;
 }
 
@@ -162,16 +165,26 @@ pjrt_status *pjrt_buffer_to_host(pjrt_buffer *buffer, void *data, size_t size, p
     layout.tiled.minor_to_major = minor_to_major;
     layout.tiled.minor_to_major_size = (size_t)rank;
 
+    /* As above: no event may get lost while the plugin writes to `data`. */
+    pjrt_event *event = NULL;
+    if (done != NULL)
+        PJRT_TRY(pjrt__event_wrap(buffer->client, NULL, &event));
     char nothing;
     ARGS(PJRT_Buffer_ToHostBuffer_Args, call, plugin);
     call.a.src = buffer->raw;
     call.a.host_layout = &layout;
     call.a.dst = size == 0 ? &nothing : data; /* NULL would mean: only tell the size */
     call.a.dst_size = size;
-    PJRT_TRY(CALL(plugin, PJRT_Buffer_ToHostBuffer, call));
-    if (done == NULL)
+    pjrt_status *st = CALL(plugin, PJRT_Buffer_ToHostBuffer, call);
+    if (st != NULL) {
+        pjrt_event_free(event);
+        return st;
+    }
+    if (event == NULL)
         return pjrt__event_finish(plugin, call.a.event);
-    return pjrt__event_wrap(buffer->client, call.a.event, done);
+    event->raw = call.a.event;
+    *done = event;
+    return NULL;
 }
 
 pjrt_status *pjrt_buffer_copy_to(pjrt_buffer *buffer, pjrt_device *device, pjrt_buffer **out)
