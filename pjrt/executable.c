@@ -314,12 +314,20 @@ pjrt_status *pjrt_executable_arguments(pjrt_executable *exe, const pjrt_shape **
     *shapes = NULL;
     *count = 0;
     if (!atomic_load_explicit(&exe->arguments_known, memory_order_acquire)) {
+        pjrt_status *passing = NULL; /* a failure that may be gone next time */
         pthread_mutex_lock(&exe->lock);
         if (!exe->arguments_known) {
-            exe->arguments_failure = learn_arguments(exe);
-            atomic_store_explicit(&exe->arguments_known, true, memory_order_release);
+            pjrt_status *st = learn_arguments(exe);
+            if (pjrt_status_code(st) == PJRT_CODE_RESOURCE_EXHAUSTED) {
+                passing = st;
+            } else {
+                exe->arguments_failure = st;
+                atomic_store_explicit(&exe->arguments_known, true, memory_order_release);
+            }
         }
         pthread_mutex_unlock(&exe->lock);
+        if (passing != NULL)
+            return passing;
     }
     if (exe->arguments_failure != NULL)
         return pjrt_status_copy(exe->arguments_failure);
@@ -363,8 +371,8 @@ pjrt_status *pjrt_executable_costs(pjrt_executable *exe, const pjrt_option **cos
             st = pjrt__options_from_raw(call.a.properties, call.a.num_properties, &exe->costs);
         exe->n_costs = exe->costs == NULL ? 0 : call.a.num_properties;
     }
-    pthread_mutex_unlock(&exe->lock);
     *costs = exe->costs;
     *count = exe->n_costs;
+    pthread_mutex_unlock(&exe->lock);
     return st;
 }

@@ -81,11 +81,27 @@ static pjrt_type type_of_primitive(int primitive)
     return PJRT_TYPE_INVALID;
 }
 
-/* An argument whose type or rank we have no name for is left INVALID: it is not checked. */
-static bool read_shape(wire bytes, pjrt_shape *shape)
+/* The decoder does not say whether the bytes are bad or the memory is out: its allocator does. */
+static void *note_failure(void *out_of_memory, size_t size)
 {
+    void *memory = malloc(size);
+    if (memory == NULL)
+        *(bool *)out_of_memory = true;
+    return memory;
+}
+
+static void plain_free(void *out_of_memory, void *memory)
+{
+    (void)out_of_memory;
+    free(memory);
+}
+
+/* An argument whose type or rank we have no name for is left INVALID: it is not checked. */
+static bool read_shape(wire bytes, pjrt_shape *shape, bool *out_of_memory)
+{
+    ProtobufCAllocator allocator = {note_failure, plain_free, out_of_memory};
     TttXla__ShapeProto *message =
-        ttt_xla__shape_proto__unpack(NULL, (size_t)(bytes.end - bytes.at), bytes.at);
+        ttt_xla__shape_proto__unpack(&allocator, (size_t)(bytes.end - bytes.at), bytes.at);
     if (message == NULL)
         return false;
     *shape = (pjrt_shape){.type = type_of_primitive((int)message->element_type)};
@@ -95,7 +111,7 @@ static bool read_shape(wire bytes, pjrt_shape *shape)
         shape->rank = (int)message->n_dimensions;
     for (int i = 0; i < shape->rank; i++)
         shape->dims[i] = message->dimensions[i];
-    ttt_xla__shape_proto__free_unpacked(message, NULL);
+    ttt_xla__shape_proto__free_unpacked(message, &allocator);
     return true;
 }
 
@@ -123,8 +139,11 @@ pjrt_status *pjrt__arguments_of_module(const char *bytes, size_t size, bool with
         return PJRT_NO_MEMORY(call);
     wire w = program_shape;
     for (size_t i = 0; i < n && next_field(&w, PROGRAM_SHAPE_PARAMETERS, &field); i++) {
-        if (!read_shape(field, &list[i])) {
+        bool out_of_memory = false;
+        if (!read_shape(field, &list[i], &out_of_memory)) {
             free(list);
+            if (out_of_memory)
+                return PJRT_NO_MEMORY(call);
             return PJRT_FAIL(DATA_LOSS, call, "argument %zu of the compiled program is damaged", i);
         }
     }
