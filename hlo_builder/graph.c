@@ -501,6 +501,32 @@ hlo_node *hlo__add_region_op(hlo_graph *g, hlo_op op, const hlo_val *in, int n_i
                : add(g, op, in, n_in, shapes, n_out, attrs, attrs_size, regions, n_regions);
 }
 
+bool hlo__append_outs(hlo_graph *g, hlo_node *node, const hlo_shape *shapes, int n)
+{
+    hlo_value **out = hlo__alloc(g, (size_t)(node->n_out + n + 1) * sizeof *out);
+    if (out == NULL)
+        return false;
+    memcpy(out, node->out, (size_t)node->n_out * sizeof *out);
+    for (int i = 0; i < n; i++) {
+        out[node->n_out + i] = hlo__new_value(g, node, node->n_out + i, &shapes[i]);
+        if (out[node->n_out + i] == NULL)
+            return false;
+    }
+    node->out = out;
+    node->n_out += n;
+    return true;
+}
+
+void hlo_set_f32_gradient_sums(hlo_graph *g, bool on)
+{
+    g->f32_gradient_sums = on;
+}
+
+hlo_type hlo__gradient_sum_type(const hlo_graph *g, hlo_type type)
+{
+    return g->f32_gradient_sums && (type == HLO_BF16 || type == HLO_F16) ? HLO_F32 : type;
+}
+
 /* ---- arguments and results ---------------------------------------------------------------------
  */
 

@@ -161,9 +161,10 @@ typedef struct hlo_call_attrs {
     const char *name;
     int64_t composite;
 } hlo_call_attrs;
-typedef struct hlo_rule_attrs { /* CUSTOM_VJP */
+typedef struct hlo_rule_attrs { /* CUSTOM_VJP; operands behind the first n_in were captured */
     hlo_vjp_rule rule;
     void *ctx;
+    int64_t n_in;
 } hlo_rule_attrs;
 typedef struct hlo_scan_attrs {
     int64_t length;
@@ -243,6 +244,10 @@ void hlo__end_block(hlo_graph *g, hlo_block *block, const hlo_val *results, int 
  * copied into the block instead. `*n` is their number.
  */
 hlo_val *hlo__close(hlo_graph *g, hlo_block *block, int *n);
+/* Builds `body` as a closed block over values like `in`. `*all` are the operands for the node that
+ * will own it, `*n_all` of them: `in`, then what was captured. NULL on error. */
+hlo_block *hlo__build_body(hlo_graph *g, hlo_body body, void *ctx, const hlo_val *in, int n_in,
+                           int n_out, hlo_val **all, int *n_all);
 /* Builds the nodes of a closed block into the current one, its parameters being `args`. */
 void hlo__inline(hlo_graph *g, const hlo_block *block, const hlo_val *args, hlo_val *results);
 /* A copy of `node` in the current block with other operands: regions are shared. */
@@ -277,8 +282,9 @@ void hlo__inline_mapped(hlo_graph *g, const hlo_block *block, const hlo_val *arg
  */
 typedef void hlo_vjp_fn(hlo_graph *g, const hlo_node *node, const hlo_val *d_out,
                         const bool *wanted, hlo_val *d_in);
-/* NULL: no gradient flows (integers, comparisons …). The table is in vjp.c. */
-hlo_vjp_fn *hlo__vjp_of(hlo_op op, bool *has_rule);
+/* The op's rule; NULL when no gradient flows through it (comparisons, stop_gradient …), or, with
+ * `*refused`, when asking for one is an error. The table is in vjp.c. */
+hlo_vjp_fn *hlo__vjp_of(hlo_op op, bool *refused);
 
 /* Rules by family; each is defined beside its operation. */
 hlo_vjp_fn hlo__vjp_unary, hlo__vjp_binary, hlo__vjp_erf, hlo__vjp_select, hlo__vjp_clamp,
@@ -293,6 +299,17 @@ hlo_vjp_fn hlo__vjp_case, hlo__vjp_call, hlo__vjp_custom_call, hlo__vjp_barrier,
 
 /* A float operand's gradient exists; others' do not. */
 bool hlo__differentiable(const hlo_value *v);
+/* Marks, with the returned mark, the nodes of `block` from position `first` to before `end` through
+ * which a gradient flows from any of `from`. */
+uint32_t hlo__mark_active(hlo_graph *g, hlo_block *block, int first, int end,
+                          hlo_value *const *from, int n_from, hlo_map *is_from);
+/* Whether gradients flow into `v`, after hlo__mark_active. */
+bool hlo__is_active(const hlo_value *v, uint32_t mark, const hlo_map *is_from);
+
+/* Adds results to a node that has them stacked at the end: a scan's or remat's residuals. */
+bool hlo__append_outs(hlo_graph *g, hlo_node *node, const hlo_shape *shapes, int n);
+/* Sums of gradients of that type are kept in this one. */
+hlo_type hlo__gradient_sum_type(const hlo_graph *g, hlo_type type);
 
 /* ---- lowering and writing ----------------------------------------------------------------------
  */

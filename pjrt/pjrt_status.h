@@ -69,7 +69,8 @@ pjrt_status *pjrt_status_copy(const pjrt_status *st);
 
 /* Makes a status; never returns NULL. Use the macro, which fills in the place. */
 pjrt_status *pjrt_status_make(pjrt_code code, const char *call, const char *file, int line,
-                              const char *format, ...) __attribute__((format(printf, 5, 6)));
+                              const char *format, ...)
+    __attribute__((format(printf, 5, 6), returns_nonnull));
 #define PJRT_FAIL(code, call, ...) \
     pjrt_status_make(PJRT_CODE_##code, call, __FILE__, __LINE__, __VA_ARGS__)
 #define PJRT_NO_MEMORY(call) PJRT_FAIL(RESOURCE_EXHAUSTED, call, "out of memory")
