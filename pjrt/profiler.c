@@ -11,6 +11,7 @@
 struct pjrt_profile {
     const PLUGIN_Profiler_Api *api;
     PLUGIN_Profiler *raw;
+    bool running; /* one that did not start must not be stopped */
 };
 
 static pjrt_status *take_error(const PLUGIN_Profiler_Api *api, PLUGIN_Profiler_Error *error,
@@ -57,6 +58,7 @@ pjrt_status *pjrt_profile_start(pjrt_plugin *plugin, pjrt_profile **out)
         PLUGIN_Profiler_Start_Args start = {.struct_size = PLUGIN_Profiler_Start_Args_STRUCT_SIZE,
                                             .profiler = profile->raw};
         st = take_error(profile->api, profile->api->start(&start), "PLUGIN_Profiler_Start");
+        profile->running = st == NULL;
     }
     if (st != NULL) {
         pjrt_status_free(pjrt_profile_stop(profile, NULL));
@@ -102,7 +104,8 @@ pjrt_status *pjrt_profile_stop(pjrt_profile *profile, const char *path)
     if (profile->raw != NULL) {
         PLUGIN_Profiler_Stop_Args stop = {.struct_size = PLUGIN_Profiler_Stop_Args_STRUCT_SIZE,
                                           .profiler = profile->raw};
-        st = take_error(profile->api, profile->api->stop(&stop), "PLUGIN_Profiler_Stop");
+        if (profile->running)
+            st = take_error(profile->api, profile->api->stop(&stop), "PLUGIN_Profiler_Stop");
         if (st == NULL && path != NULL)
             st = collect(profile, path);
         PLUGIN_Profiler_Destroy_Args destroy = {
