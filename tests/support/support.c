@@ -75,6 +75,20 @@ int support_count_files(const char *path)
     return count;
 }
 
+const char *support_first_file(const char *folder)
+{
+    const char *path = NULL;
+    DIR *entries = opendir(folder);
+    assert_non_null(entries);
+    for (struct dirent *entry; path == NULL && (entry = readdir(entries)) != NULL;) {
+        if (entry->d_name[0] != '.')
+            path = support_path(folder, entry->d_name);
+    }
+    closedir(entries);
+    assert_non_null(path);
+    return path;
+}
+
 unsigned char *support_read_file(const char *path, size_t *size)
 {
     FILE *file = fopen(path, "rb");

@@ -36,6 +36,8 @@ char *support_new_folder(char path[PATH_MAX]);
 void support_remove_folder(const char *path);
 /* Files in a folder. */
 int support_count_files(const char *path);
+/* Path of one of them. */
+const char *support_first_file(const char *folder);
 unsigned char *support_read_file(const char *path, size_t *size);
 void support_write_file(const char *path, const void *bytes, size_t size);
 void support_copy_file(const char *from, const char *to);
