@@ -180,10 +180,15 @@ pjrt_status *pjrt__find(const char *name, char **path)
 {
     choice c = {0};
     *path = NULL;
-    if (strchr(name, '/') != NULL)
+    if (strchr(name, '/') != NULL) {
         choose(name, true, "path", &c);
-    else
-        PJRT_TRY(pjrt_plugin_search(name, choose, &c));
+    } else {
+        pjrt_status *st = pjrt_plugin_search(name, choose, &c);
+        if (st != NULL) {
+            free(c.path);
+            return st;
+        }
+    }
     if (c.out_of_memory)
         return PJRT_NO_MEMORY("pjrt_plugin_load");
     if (!c.found)

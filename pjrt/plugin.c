@@ -3,6 +3,7 @@
 #include "pjrt/internal.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -147,7 +148,7 @@ static pjrt_status *calm_libtpu(const char *path)
 static pjrt_status *open_library(const char *path, const PJRT_Api **api)
 {
     PJRT_TRY(calm_libtpu(path));
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
     if (library == NULL)
         return PJRT_FAIL(UNAVAILABLE, "dlopen", "%s", dlerror());
     const PJRT_Api *(*get_api)(void);
@@ -197,7 +198,9 @@ pjrt_status *pjrt_plugin_load(const char *name_or_path, pjrt_plugin **out)
     PJRT_TRY(pjrt__find(name_or_path, &found));
     char *path = realpath(found, NULL);
     if (path == NULL) {
-        pjrt_status *st = PJRT_FAIL(NOT_FOUND, "pjrt_plugin_load", "%s: no such file", found);
+        pjrt_status *st = errno == ENOMEM ? PJRT_NO_MEMORY("pjrt_plugin_load")
+                                          : PJRT_FAIL(NOT_FOUND, "pjrt_plugin_load", "%s: %s",
+                                                      found, strerror(errno));
         free(found);
         return st;
     }
