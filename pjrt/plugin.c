@@ -148,7 +148,9 @@ static pjrt_status *calm_libtpu(const char *path)
 static pjrt_status *open_library(const char *path, const PJRT_Api **api)
 {
     PJRT_TRY(calm_libtpu(path));
-    void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+    /* Lazily: binding all of XLA at once takes longer than a whole `ttt devices` (0.40 against
+     * 0.24 s for the CPU plugin). Never closed: registries in there outlive any user. */
+    void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
     if (library == NULL)
         return PJRT_FAIL(UNAVAILABLE, "dlopen", "%s", dlerror());
     const PJRT_Api *(*get_api)(void);
