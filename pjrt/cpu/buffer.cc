@@ -55,6 +55,24 @@ bool CopyInline(PJRT_Buffer *src, const xla::Shape &host, size_t size, void *dst
     return true;
 }
 
+/* XLA's CPU buffers are copied as they lie, whatever layout the literal has. Another order of the
+ * dimensions is therefore made here, in a second step. */
+xla::Future<> CopyReordered(PJRT_Buffer *src,
+                            std::unique_ptr<xla::MutableBorrowingLiteral> destination,
+                            const xla::Layout &device_layout)
+{
+    xla::Shape shape = destination->shape();
+    *shape.mutable_layout() = xla::Layout(device_layout.minor_to_major());
+    auto staged = std::make_unique<xla::Literal>(shape);
+    xla::Future<> copied = src->buffer->ToLiteral(staged.get());
+    auto [promise, future] = xla::MakePromise<>();
+    copied.OnReady([promise = std::move(promise), staged = std::move(staged),
+                    destination = std::move(destination)](absl::Status status) mutable {
+        promise.Set(status.ok() ? destination->CopyFrom(*staged) : std::move(status));
+    });
+    return future;
+}
+
 } // namespace
 
 PJRT_Buffer *NewBuffer(std::unique_ptr<xla::PjRtBuffer> buffer, PJRT_Client *client)
@@ -289,6 +307,11 @@ absl::Status Buffer_ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args *args)
     }
     auto literal = std::make_unique<xla::MutableBorrowingLiteral>(static_cast<char *>(args->dst),
                                                                   shape);
+    const xla::Layout &device_layout = args->src->buffer->on_device_shape().layout();
+    if (shape.layout().minor_to_major() != device_layout.minor_to_major()) {
+        args->event = NewEvent(CopyReordered(args->src, std::move(literal), device_layout));
+        return absl::OkStatus();
+    }
     xla::Future<> future = args->src->buffer->ToLiteral(literal.get());
     /* The literal describes the destination; it must live until the copy is done. */
     future.OnReady([literal = std::move(literal)](absl::Status) {});

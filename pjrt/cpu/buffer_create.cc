@@ -3,6 +3,7 @@
  */
 #include "plugin.h"
 
+#include "xla/layout_util.h"
 #include "xla/primitive_util.h"
 
 namespace pjrt_cpu
@@ -47,6 +48,63 @@ absl::StatusOr<Semantics> ToSemantics(PJRT_HostBufferSemantics semantics)
         absl::StrCat("host buffer semantics ", static_cast<int>(semantics), " are not known"));
 }
 
+bool IsRowMajor(const xla::Shape &shape)
+{
+    return xla::LayoutUtil::IsMonotonicWithDim0Major(shape.layout());
+}
+
+/* The host's elements in the order of the shape's layout. */
+std::unique_ptr<std::string> Gather(const char *data, const xla::Shape &shape,
+                                    std::optional<absl::Span<const int64_t>> byte_strides)
+{
+    const int64_t width = xla::primitive_util::ByteWidth(shape.element_type());
+    const size_t rank = shape.dimensions().size();
+    absl::InlinedVector<int64_t, 8> strides(rank), index(rank, 0);
+    int64_t dense = width;
+    for (size_t i = rank; i-- > 0;) {
+        strides[i] = byte_strides.has_value() ? (*byte_strides)[i] : dense;
+        dense *= shape.dimensions(i);
+    }
+    const int64_t count = xla::ShapeUtil::ElementsIn(shape);
+    auto out = std::make_unique<std::string>(count * width, '\0');
+    for (int64_t n = 0; n < count; n++) {
+        int64_t offset = 0;
+        for (size_t i = 0; i < rank; i++)
+            offset += index[i] * strides[i];
+        std::memcpy(out->data() + n * width, data + offset, width);
+        for (int64_t dim : shape.layout().minor_to_major()) {
+            if (++index[dim] < shape.dimensions(dim))
+                break;
+            index[dim] = 0;
+        }
+    }
+    return out;
+}
+
+/* XLA's CPU client takes a device layout but writes row-major all the same. Any other order is made
+ * here, and goes in as raw bytes. */
+absl::StatusOr<std::unique_ptr<xla::PjRtBuffer>>
+TransferReordered(xla::PjRtClient *client, const void *data, const xla::Shape &shape,
+                  std::optional<absl::Span<const int64_t>> strides, xla::PjRtMemorySpace *memory)
+{
+    if (xla::primitive_util::IsSubByteNonPredType(shape.element_type()))
+        return absl::UnimplementedError(
+            "types smaller than a byte can be transferred in row-major order only");
+    xla::PjRtClient::ShapeSpec spec{shape.element_type(),
+                                    xla::DimensionVector(shape.dimensions().begin(),
+                                                         shape.dimensions().end())};
+    std::vector<std::optional<xla::Layout>> layouts = {shape.layout()};
+    PJRT_CPU_ASSIGN(auto manager,
+                    client->CreateBuffersForAsyncHostToDevice(
+                        {spec}, absl::Span<const std::optional<xla::Layout>>(layouts), memory));
+    std::unique_ptr<xla::PjRtBuffer> buffer = manager->RetrieveBuffer(0);
+    auto bytes = Gather(static_cast<const char *>(data), shape, strides);
+    absl::string_view view(*bytes);
+    PJRT_CPU_RETURN(
+        manager->TransferRawDataToBuffer(0, view, [bytes = std::move(bytes)]() mutable {}));
+    return buffer;
+}
+
 } // namespace
 
 absl::Status Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args *args)
@@ -68,7 +126,15 @@ absl::Status Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args *
                                                            args->num_dims, " dimensions"));
         strides = absl::Span<const int64_t>(args->byte_strides, args->num_byte_strides);
     }
-    const xla::Layout *layout = args->device_layout != nullptr ? &shape.layout() : nullptr;
+    if (!IsRowMajor(shape)) {
+        PJRT_CPU_ASSIGN(std::unique_ptr<xla::PjRtBuffer> buffer,
+                        TransferReordered(args->client->client.get(), args->data, shape, strides,
+                                          memory));
+        std::unique_ptr<PJRT_Event> done(NewReadyEvent());
+        args->buffer = NewBuffer(std::move(buffer), args->client);
+        args->done_with_host_buffer = done.release();
+        return absl::OkStatus();
+    }
 
     /* During-call semantics are done when the call returns; everything else says so later. */
     std::unique_ptr<PJRT_Event> event;
@@ -83,7 +149,7 @@ absl::Status Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args *
     PJRT_CPU_ASSIGN(std::unique_ptr<xla::PjRtBuffer> buffer,
                     args->client->client->BufferFromHostBuffer(
                         args->data, shape.element_type(), shape.dimensions(), strides, semantics,
-                        std::move(on_done), memory, layout));
+                        std::move(on_done), memory, nullptr));
     args->buffer = NewBuffer(std::move(buffer), args->client);
     args->done_with_host_buffer = event.release();
     return absl::OkStatus();
@@ -164,9 +230,13 @@ absl::Status Client_FulfillAliasBuffer(PJRT_Client_FulfillAliasBuffer_Args *args
     PJRT_CPU_NEED(args, fulfill_alias_buffer_cb);
     /* The promise can be kept once; the handle is gone after this call whatever it answers. */
     std::unique_ptr<PJRT_FulfillAliasBufferCallback> callback(args->fulfill_alias_buffer_cb);
-    if (args->status_code != PJRT_Error_Code_OK)
-        return callback->callback(
-            FromCode(args->status_code, args->error_message, args->error_message_size));
+    if (args->status_code != PJRT_Error_Code_OK) {
+        /* XLA answers with the very error it was given; delivering it is a success. */
+        callback
+            ->callback(FromCode(args->status_code, args->error_message, args->error_message_size))
+            .IgnoreError();
+        return absl::OkStatus();
+    }
     if (args->buffer == nullptr) {
         absl::Status missing = absl::InvalidArgumentError("FulfillAliasBuffer: buffer is NULL");
         callback->callback(missing).IgnoreError();

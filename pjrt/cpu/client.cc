@@ -103,10 +103,11 @@ absl::StatusOr<std::unique_ptr<xla::PjRtClient>> NewXlaClient(const ClientOption
 {
     xla::CpuClientOptions out;
     out.asynchronous = options.asynchronous;
-    out.cpu_device_count = options.device_count;
     out.process_id = options.process_id;
-    if (options.num_processes == 1)
+    if (options.num_processes == 1) {
+        out.cpu_device_count = options.device_count;
         return xla::GetXlaPjrtCpuClient(std::move(out));
+    }
 
     /* The other processes' devices are made known; machine features are taken to be the same. */
     ClientOptions alone = options;
@@ -126,6 +127,7 @@ absl::StatusOr<std::unique_ptr<xla::PjRtClient>> NewXlaClient(const ClientOption
             ->cpu_topology()
             .machine_attributes());
     out.topology = &topology;
+    out.cpu_device_count = static_cast<int>(devices.size());
     return xla::GetXlaPjrtCpuClient(std::move(out));
 }
 

@@ -247,6 +247,10 @@ absl::Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args *args)
         return absl::InvalidArgumentError("execute_device belongs to another client");
     if (device->default_memory == nullptr)
         return absl::InvalidArgumentError("execute_device belongs to another process");
+    /* A program of several devices launched one by one: XLA may run it on this thread, where it
+     * would wait for the others' launches that are still to come. */
+    if (executable->addressable_devices.size() > 1)
+        options.execution_mode = xla::ExecuteOptions::ExecutionMode::kAsynchronous;
     return ExecuteOne(args, device->device, options);
 }
 

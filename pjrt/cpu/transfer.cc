@@ -143,8 +143,10 @@ absl::Status AsyncHostToDeviceTransferManager_TransferLiteral(
     if (args->data == nullptr && !xla::ShapeUtil::IsZeroElementArray(shape))
         return absl::InvalidArgumentError("TransferLiteral: data is NULL");
     PJRT_CPU_RETURN(Claim(manager, args->buffer_index, true));
-    auto literal = std::make_unique<xla::BorrowingLiteral>(static_cast<const char *>(args->data),
-                                                           shape);
+    /* XLA copies the literal as it lies; it must lie as the buffer wants it. */
+    xla::BorrowingLiteral given(static_cast<const char *>(args->data), shape);
+    auto literal = std::make_unique<xla::Literal>(wanted);
+    PJRT_CPU_RETURN(literal->CopyFrom(given));
     xla::LiteralSlice slice(*literal);
     auto [promise, future] = xla::MakePromise<>();
     std::unique_ptr<PJRT_Event> event(NewEvent(std::move(future)));
