@@ -55,12 +55,12 @@ static uint16_t bfloat_of_double(double value)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-#define VALUE_TYPES(X)                                                                \
-    X(S8, int8_t)                                                                     \
-    X(S16, int16_t)                                                                   \
-    X(S32, int32_t)                                                                   \
-    X(S64, int64_t) X(U8, uint8_t) X(U16, uint16_t) X(U32, uint32_t) X(U64, uint64_t) \
-        X(F32, float) X(F64, double)
+#define VALUE_TYPES(X) \
+    X(S8, int8_t)      \
+    X(S16, int16_t)    \
+    X(S32, int32_t)    \
+    X(S64, int64_t)    \
+    X(U8, uint8_t) X(U16, uint16_t) X(U32, uint32_t) X(U64, uint64_t) X(F32, float) X(F64, double)
 
 double value_get(pjrt_type type, const void *data, size_t index)
 {
