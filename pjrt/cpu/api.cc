@@ -97,9 +97,8 @@ void NamedValues::Add(absl::string_view name, xla::PjRtValueType value)
 
 absl::Status Error_GetCode(PJRT_Error_GetCode_Args *args)
 {
-    args->code = args->error == nullptr
-                     ? PJRT_Error_Code_OK
-                     : static_cast<PJRT_Error_Code>(args->error->status.code());
+    args->code = args->error == nullptr ? PJRT_Error_Code_OK
+                                        : static_cast<PJRT_Error_Code>(args->error->status.code());
     return absl::OkStatus();
 }
 
@@ -115,10 +114,8 @@ absl::Status Plugin_Attributes(PJRT_Plugin_Attributes_Args *args)
     static const NamedValues *const attributes = [] {
         auto *values = new NamedValues();
         values->Add("xla_version", int64_t{2});
-        values->Add("stablehlo_current_version",
-                    std::vector<int64_t>{PJRT_CPU_STABLEHLO_CURRENT});
-        values->Add("stablehlo_minimum_version",
-                    std::vector<int64_t>{PJRT_CPU_STABLEHLO_MINIMUM});
+        values->Add("stablehlo_current_version", std::vector<int64_t>{PJRT_CPU_STABLEHLO_CURRENT});
+        values->Add("stablehlo_minimum_version", std::vector<int64_t>{PJRT_CPU_STABLEHLO_MINIMUM});
         return values;
     }();
     args->attributes = attributes->data();
@@ -136,14 +133,14 @@ PJRT_Api MakeApi()
     api.pjrt_api_version.struct_size = PJRT_Api_Version_STRUCT_SIZE;
     api.pjrt_api_version.major_version = PJRT_API_MAJOR;
     api.pjrt_api_version.minor_version = PJRT_API_MINOR;
-    api.extension_start = ProfilerExtension(
-        MemoryDescriptionsExtension(FfiExtension(LayoutsExtension(nullptr))));
+    api.extension_start =
+        ProfilerExtension(MemoryDescriptionsExtension(FfiExtension(LayoutsExtension(nullptr))));
     api.PJRT_Error_Destroy = Error_Destroy;
     api.PJRT_Error_Message = Error_Message;
-#define PJRT_CPU_FILL(name)                                                                        \
+#define PJRT_CPU_FILL(name) \
     api.PJRT_##name = Entry<PJRT_##name##_Args, name, k##name, PJRT_##name##_Args_STRUCT_SIZE>;
-#define PJRT_CPU_FILL_UPTO(name, field)                                                            \
-    api.PJRT_##name =                                                                              \
+#define PJRT_CPU_FILL_UPTO(name, field) \
+    api.PJRT_##name =                   \
         Entry<PJRT_##name##_Args, name, k##name, PJRT_STRUCT_SIZE(PJRT_##name##_Args, field)>;
     PJRT_CPU_ENTRIES(PJRT_CPU_FILL, PJRT_CPU_FILL_UPTO)
 #undef PJRT_CPU_FILL

@@ -211,8 +211,8 @@ absl::Status CheckRawRange(PJRT_Buffer *buffer, int64_t offset, int64_t size)
     PJRT_CPU_ASSIGN(size_t total, buffer->buffer->GetOnDeviceSizeInBytes());
     if (offset < 0 || size < 0 || static_cast<uint64_t>(offset) > total ||
         static_cast<uint64_t>(size) > total - static_cast<uint64_t>(offset))
-        return absl::InvalidArgumentError(absl::StrCat("bytes ", offset, " to ", offset, " + ", size,
-                                                       " lie outside a buffer of ", total,
+        return absl::InvalidArgumentError(absl::StrCat("bytes ", offset, " to ", offset, " + ",
+                                                       size, " lie outside a buffer of ", total,
                                                        " bytes"));
     return absl::OkStatus();
 }
@@ -225,8 +225,8 @@ absl::Status Buffer_CopyRawToHost(PJRT_Buffer_CopyRawToHost_Args *args)
     if (args->dst == nullptr && args->transfer_size > 0)
         return absl::InvalidArgumentError("Buffer_CopyRawToHost: dst is NULL");
     PJRT_CPU_RETURN(CheckRawRange(args->buffer, args->offset, args->transfer_size));
-    args->event = NewEvent(
-        args->buffer->buffer->CopyRawToHost(args->dst, args->offset, args->transfer_size));
+    args->event =
+        NewEvent(args->buffer->buffer->CopyRawToHost(args->dst, args->offset, args->transfer_size));
     return absl::OkStatus();
 }
 
@@ -267,9 +267,9 @@ absl::Status Buffer_CopyToDevice(PJRT_Buffer_CopyToDevice_Args *args)
         return absl::InvalidArgumentError("the destination device belongs to another process");
     if (args->buffer->buffer->device() == args->dst_device->device)
         return absl::InvalidArgumentError("the buffer is already on that device");
-    PJRT_CPU_ASSIGN(std::unique_ptr<xla::PjRtBuffer> copy,
-                    args->buffer->buffer->CopyToMemorySpace(
-                        args->dst_device->default_memory->memory));
+    PJRT_CPU_ASSIGN(
+        std::unique_ptr<xla::PjRtBuffer> copy,
+        args->buffer->buffer->CopyToMemorySpace(args->dst_device->default_memory->memory));
     args->dst_buffer = NewBuffer(std::move(copy), args->dst_device->client);
     return absl::OkStatus();
 }
@@ -297,16 +297,16 @@ absl::Status Buffer_ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args *args)
         return absl::OkStatus();
     }
     if (args->dst_size < needed)
-        return absl::InvalidArgumentError(absl::StrCat("dst_size is ", args->dst_size,
-                                                       " bytes, the buffer has ", needed));
+        return absl::InvalidArgumentError(
+            absl::StrCat("dst_size is ", args->dst_size, " bytes, the buffer has ", needed));
     if (args->src->buffer->IsDeleted())
         return absl::InvalidArgumentError("the buffer was deleted or donated");
     if (CopyInline(args->src, shape, needed, args->dst)) {
         args->event = NewReadyEvent();
         return absl::OkStatus();
     }
-    auto literal = std::make_unique<xla::MutableBorrowingLiteral>(static_cast<char *>(args->dst),
-                                                                  shape);
+    auto literal =
+        std::make_unique<xla::MutableBorrowingLiteral>(static_cast<char *>(args->dst), shape);
     const xla::Layout &device_layout = args->src->buffer->on_device_shape().layout();
     if (shape.layout().minor_to_major() != device_layout.minor_to_major()) {
         args->event = NewEvent(CopyReordered(args->src, std::move(literal), device_layout));
@@ -353,16 +353,16 @@ absl::Status Buffer_UnsafePointer(PJRT_Buffer_UnsafePointer_Args *args)
     return absl::OkStatus();
 }
 
-absl::Status Buffer_OpaqueDeviceMemoryDataPointer(
-    PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args *args)
+absl::Status
+Buffer_OpaqueDeviceMemoryDataPointer(PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args *args)
 {
     PJRT_CPU_NEED(args, buffer);
     PJRT_CPU_ASSIGN(args->device_memory_ptr, DataPointer(args->buffer));
     return absl::OkStatus();
 }
 
-absl::Status Buffer_IncreaseExternalReferenceCount(
-    PJRT_Buffer_IncreaseExternalReferenceCount_Args *args)
+absl::Status
+Buffer_IncreaseExternalReferenceCount(PJRT_Buffer_IncreaseExternalReferenceCount_Args *args)
 {
     PJRT_CPU_NEED(args, buffer);
     PJRT_CPU_ASSIGN(std::unique_ptr<xla::PjRtBuffer::ExternalReference> reference,
@@ -372,8 +372,8 @@ absl::Status Buffer_IncreaseExternalReferenceCount(
     return absl::OkStatus();
 }
 
-absl::Status Buffer_DecreaseExternalReferenceCount(
-    PJRT_Buffer_DecreaseExternalReferenceCount_Args *args)
+absl::Status
+Buffer_DecreaseExternalReferenceCount(PJRT_Buffer_DecreaseExternalReferenceCount_Args *args)
 {
     PJRT_CPU_NEED(args, buffer);
     std::lock_guard<std::mutex> lock(args->buffer->mutex);

@@ -9,9 +9,8 @@
 namespace pjrt_cpu
 {
 
-absl::StatusOr<xla::PjRtMemorySpace *> PickMemory(const PJRT_Client *client,
-                                                  const PJRT_Device *device,
-                                                  const PJRT_Memory *memory)
+absl::StatusOr<xla::PjRtMemorySpace *>
+PickMemory(const PJRT_Client *client, const PJRT_Device *device, const PJRT_Memory *memory)
 {
     if (memory != nullptr) {
         if (memory->client != client)
@@ -90,9 +89,9 @@ TransferReordered(xla::PjRtClient *client, const void *data, const xla::Shape &s
     if (xla::primitive_util::IsSubByteNonPredType(shape.element_type()))
         return absl::UnimplementedError(
             "types smaller than a byte can be transferred in row-major order only");
-    xla::PjRtClient::ShapeSpec spec{shape.element_type(),
-                                    xla::DimensionVector(shape.dimensions().begin(),
-                                                         shape.dimensions().end())};
+    xla::PjRtClient::ShapeSpec spec{
+        shape.element_type(),
+        xla::DimensionVector(shape.dimensions().begin(), shape.dimensions().end())};
     std::vector<std::optional<xla::Layout>> layouts = {shape.layout()};
     PJRT_CPU_ASSIGN(auto manager,
                     client->CreateBuffersForAsyncHostToDevice(
@@ -120,16 +119,15 @@ absl::Status Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args *
     std::optional<absl::Span<const int64_t>> strides;
     if (args->num_byte_strides != 0) {
         if (args->num_byte_strides != args->num_dims || args->byte_strides == nullptr)
-            return absl::InvalidArgumentError(absl::StrCat("byte_strides has ",
-                                                           args->num_byte_strides,
-                                                           " entries, the array has ",
-                                                           args->num_dims, " dimensions"));
+            return absl::InvalidArgumentError(
+                absl::StrCat("byte_strides has ", args->num_byte_strides,
+                             " entries, the array has ", args->num_dims, " dimensions"));
         strides = absl::Span<const int64_t>(args->byte_strides, args->num_byte_strides);
     }
     if (!IsRowMajor(shape)) {
-        PJRT_CPU_ASSIGN(std::unique_ptr<xla::PjRtBuffer> buffer,
-                        TransferReordered(args->client->client.get(), args->data, shape, strides,
-                                          memory));
+        PJRT_CPU_ASSIGN(
+            std::unique_ptr<xla::PjRtBuffer> buffer,
+            TransferReordered(args->client->client.get(), args->data, shape, strides, memory));
         std::unique_ptr<PJRT_Event> done(NewReadyEvent());
         args->buffer = NewBuffer(std::move(buffer), args->client);
         args->done_with_host_buffer = done.release();
@@ -174,8 +172,9 @@ absl::Status Client_CreateViewOfDeviceBuffer(PJRT_Client_CreateViewOfDeviceBuffe
                      user_arg = args->on_delete_callback_arg] { callback(pointer, user_arg); };
     }
     PJRT_CPU_ASSIGN(std::unique_ptr<xla::PjRtBuffer> buffer,
-                    args->client->client->CreateViewOfDeviceBuffer(
-                        args->device_buffer_ptr, shape, memory, std::move(on_delete), std::nullopt));
+                    args->client->client->CreateViewOfDeviceBuffer(args->device_buffer_ptr, shape,
+                                                                   memory, std::move(on_delete),
+                                                                   std::nullopt));
     args->buffer = NewBuffer(std::move(buffer), args->client);
     return absl::OkStatus();
 }
@@ -201,11 +200,10 @@ absl::Status Client_CreateErrorBuffer(PJRT_Client_CreateErrorBuffer_Args *args)
     PJRT_CPU_ASSIGN(xla::Shape shape, ToShape(args->shape_element_type, args->shape_dims,
                                               args->shape_num_dims, args->shape_layout));
     PJRT_CPU_ASSIGN(xla::PjRtMemorySpace * memory, PickMemory(args->client, nullptr, args->memory));
-    PJRT_CPU_ASSIGN(
-        std::unique_ptr<xla::PjRtBuffer> buffer,
-        args->client->client->CreateErrorBuffer(
-            FromCode(args->error_code, args->error_message, args->error_message_size), shape,
-            memory));
+    PJRT_CPU_ASSIGN(std::unique_ptr<xla::PjRtBuffer> buffer,
+                    args->client->client->CreateErrorBuffer(
+                        FromCode(args->error_code, args->error_message, args->error_message_size),
+                        shape, memory));
     args->buffer = NewBuffer(std::move(buffer), args->client);
     return absl::OkStatus();
 }

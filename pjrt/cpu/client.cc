@@ -85,17 +85,17 @@ absl::StatusOr<ClientOptions> ReadClientOptions(const PJRT_NamedValue *options, 
         if (!absl::SimpleAtoi(text, &out.device_count))
             return absl::InvalidArgumentError(
                 absl::StrCat(kDeviceCountVariable, " is \"", text, "\", not a number"));
-        PJRT_CPU_RETURN(CheckRange(kDeviceCountVariable, out.device_count, 1,
-                                   xla::kMaxCpuDevicesPerProcess));
+        PJRT_CPU_RETURN(
+            CheckRange(kDeviceCountVariable, out.device_count, 1, xla::kMaxCpuDevicesPerProcess));
     }
     if (count != 0 && options == nullptr)
         return absl::InvalidArgumentError("create_options is NULL");
     for (size_t i = 0; i < count; i++)
         PJRT_CPU_RETURN(ReadOption(options[i], &out));
     if (out.process_id >= out.num_processes)
-        return absl::InvalidArgumentError(
-            absl::StrCat("option \"process_id\" is ", out.process_id, ", but \"num_processes\" is ",
-                         out.num_processes));
+        return absl::InvalidArgumentError(absl::StrCat("option \"process_id\" is ", out.process_id,
+                                                       ", but \"num_processes\" is ",
+                                                       out.num_processes));
     return out;
 }
 
@@ -121,11 +121,11 @@ absl::StatusOr<std::unique_ptr<xla::PjRtClient>> NewXlaClient(const ClientOption
         for (int device = 0; device < options.device_count; device++)
             devices.push_back({process, device});
     }
-    xla::CpuTopologyDescription topology(
-        local->platform_id(), local->platform_name(), local->platform_version(), devices,
-        static_cast<const xla::CpuTopologyDescription *>(local)
-            ->cpu_topology()
-            .machine_attributes());
+    xla::CpuTopologyDescription topology(local->platform_id(), local->platform_name(),
+                                         local->platform_version(), devices,
+                                         static_cast<const xla::CpuTopologyDescription *>(local)
+                                             ->cpu_topology()
+                                             .machine_attributes());
     out.topology = &topology;
     out.cpu_device_count = static_cast<int>(devices.size());
     return xla::GetXlaPjrtCpuClient(std::move(out));
@@ -138,7 +138,8 @@ absl::Status Client_Create(PJRT_Client_Create_Args *args)
     auto out = std::make_unique<PJRT_Client>();
     PJRT_CPU_ASSIGN(out->client, NewXlaClient(options));
     out->platform_name = std::string(out->client->platform_name());
-    /* XLA's own answer is just "cpu". Serialized executables are tied to the library, so name it. */
+    /* XLA's own answer is just "cpu". Serialized executables are tied to the library, so name it.
+     */
     out->platform_version = absl::StrCat("XLA:CPU of tensorflow ", TF_Version());
     for (xla::PjRtDevice *device : out->client->devices()) {
         PJRT_Device &handle = out->devices.emplace_back();
@@ -160,7 +161,7 @@ absl::Status Client_Create(PJRT_Client_Create_Args *args)
     for (PJRT_Device *handle : out->addressable_devices) {
         for (xla::PjRtMemorySpace *memory : handle->device->memory_spaces())
             handle->memories.push_back(out->Find(memory));
-        PJRT_CPU_ASSIGN(xla::PjRtMemorySpace *memory, handle->device->default_memory_space());
+        PJRT_CPU_ASSIGN(xla::PjRtMemorySpace * memory, handle->device->default_memory_space());
         handle->default_memory = out->Find(memory);
     }
     PJRT_CPU_ASSIGN(const xla::PjRtTopologyDescription *topology,
@@ -276,9 +277,9 @@ absl::Status Client_DefaultDeviceAssignment(PJRT_Client_DefaultDeviceAssignment_
         return absl::InvalidArgumentError(absl::StrCat("default_assignment has room for ",
                                                        args->default_assignment_size,
                                                        " ids, needed are ", needed));
-    PJRT_CPU_ASSIGN(xla::DeviceAssignment assignment,
-                    args->client->client->GetDefaultDeviceAssignment(args->num_replicas,
-                                                                     args->num_partitions));
+    PJRT_CPU_ASSIGN(
+        xla::DeviceAssignment assignment,
+        args->client->client->GetDefaultDeviceAssignment(args->num_replicas, args->num_partitions));
     int *out = args->default_assignment;
     for (int replica = 0; replica < args->num_replicas; replica++) {
         for (int partition = 0; partition < args->num_partitions; partition++)

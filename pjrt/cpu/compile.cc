@@ -65,9 +65,8 @@ absl::Status Sanitize(xla::CompileOptionsProto *proto, int device_count)
                          replicas * partitions, " devices, there are ", device_count,
                          "; create the client with cpu_device_count (or set TTT_CPU_DEVICES)"));
     if (build->device_ordinal() < -1 || build->device_ordinal() >= device_count)
-        return absl::InvalidArgumentError(
-            absl::StrCat("device_ordinal ", build->device_ordinal(), " of ", device_count,
-                         " devices"));
+        return absl::InvalidArgumentError(absl::StrCat("device_ordinal ", build->device_ordinal(),
+                                                       " of ", device_count, " devices"));
     if (build->has_device_assignment())
         PJRT_CPU_RETURN(CheckAssignment(build->device_assignment(), replicas, partitions));
     if (proto->compile_portable_executable() &&
@@ -80,7 +79,8 @@ absl::Status Sanitize(xla::CompileOptionsProto *proto, int device_count)
 absl::StatusOr<xla::HloModuleProto> ReadHlo(absl::string_view code)
 {
     xla::HloModuleProto proto;
-    if (code.size() > INT32_MAX || !proto.ParseFromArray(code.data(), static_cast<int>(code.size())))
+    if (code.size() > INT32_MAX ||
+        !proto.ParseFromArray(code.data(), static_cast<int>(code.size())))
         return absl::InvalidArgumentError("the program is not a serialized HloModuleProto");
     if (proto.computations_size() == 0 || !proto.has_host_program_shape())
         return absl::InvalidArgumentError(
@@ -133,7 +133,8 @@ absl::StatusOr<xla::CompileOptions> ReadCompileOptions(const char *bytes, size_t
     if (size != 0 && bytes == nullptr)
         return absl::InvalidArgumentError("compile_options is NULL");
     if (size > INT32_MAX || !proto.ParseFromArray(bytes, static_cast<int>(size)))
-        return absl::InvalidArgumentError("compile_options is not a serialized CompileOptionsProto");
+        return absl::InvalidArgumentError(
+            "compile_options is not a serialized CompileOptionsProto");
     PJRT_CPU_RETURN(Sanitize(&proto, device_count));
     PJRT_CPU_ASSIGN(xla::CompileOptions options, xla::CompileOptions::FromProto(proto));
     options.allow_in_place_mlir_modification = true;

@@ -76,8 +76,7 @@ absl::Status Event_Set(PJRT_Event_Set_Args *args)
     PJRT_CPU_NEED(args, event);
     PJRT_Event *event = args->event;
     if (!event->promise.has_value())
-        return absl::FailedPreconditionError(
-            "only an event made by PJRT_Event_Create can be set");
+        return absl::FailedPreconditionError("only an event made by PJRT_Event_Create can be set");
     absl::Status status = FromCode(args->error_code, args->error_message, args->error_message_size);
     if (event->set.exchange(true))
         return absl::FailedPreconditionError("the event was already set");

@@ -255,9 +255,8 @@ absl::Status Executable_OptimizedProgram(PJRT_Executable_OptimizedProgram_Args *
     const std::string &bytes = handle->optimized_program;
     if (program->code != nullptr) {
         if (program->code_size < bytes.size())
-            return absl::InvalidArgumentError(absl::StrCat("code_size is ", program->code_size,
-                                                           " bytes, the program has ",
-                                                           bytes.size()));
+            return absl::InvalidArgumentError(absl::StrCat(
+                "code_size is ", program->code_size, " bytes, the program has ", bytes.size()));
         std::memcpy(program->code, bytes.data(), bytes.size());
     }
     program->code_size = bytes.size();
@@ -372,9 +371,8 @@ absl::Status LoadedExecutable_GetExecutable(PJRT_LoadedExecutable_GetExecutable_
     PJRT_CPU_NEED(args, loaded_executable);
     PJRT_CPU_RETURN(CheckLoaded(args->loaded_executable));
     auto out = std::make_unique<PJRT_Executable>();
-    out->executable =
-        std::shared_ptr<xla::PjRtExecutable>(args->loaded_executable->executable,
-                                             args->loaded_executable->executable->GetExecutable());
+    out->executable = std::shared_ptr<xla::PjRtExecutable>(
+        args->loaded_executable->executable, args->loaded_executable->executable->GetExecutable());
     args->executable = out.release();
     return absl::OkStatus();
 }

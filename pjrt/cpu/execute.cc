@@ -34,8 +34,8 @@ bool SameOrder(const xla::Shape &a, const xla::Shape &b)
 absl::Status WrongArgument(const PJRT_LoadedExecutable *executable, size_t index,
                            absl::string_view what)
 {
-    return absl::InvalidArgumentError(absl::StrCat("argument ", index, " of ",
-                                                   executable->executable->name(), ": ", what));
+    return absl::InvalidArgumentError(
+        absl::StrCat("argument ", index, " of ", executable->executable->name(), ": ", what));
 }
 
 absl::Status CheckArgument(const PJRT_LoadedExecutable *executable, size_t index,
@@ -54,8 +54,7 @@ absl::Status CheckArgument(const PJRT_LoadedExecutable *executable, size_t index
     const xla::Shape &given = buffer->on_device_shape();
     if (!wanted.IsArray() || !wanted.is_static() || !given.IsArray())
         return absl::OkStatus();
-    if (given.element_type() != wanted.element_type() ||
-        given.dimensions() != wanted.dimensions())
+    if (given.element_type() != wanted.element_type() || given.dimensions() != wanted.dimensions())
         return WrongArgument(executable, index,
                              absl::StrCat("the program wants ", wanted.ToString(),
                                           ", the buffer is ", given.ToString()));
@@ -142,10 +141,9 @@ absl::Status ExecuteOne(PJRT_LoadedExecutable_Execute_Args *args, xla::PjRtDevic
     const bool wants_event = args->device_complete_events != nullptr;
     std::optional<xla::Future<>> future;
     const xla::PjRtLoadedExecutable *program = executable->executable.get();
-    auto results =
-        executable->portable
-            ? program->ExecutePortable(arguments, device, options, future, wants_event)
-            : program->ExecuteSharded(arguments, device, options, future, wants_event);
+    auto results = executable->portable
+                       ? program->ExecutePortable(arguments, device, options, future, wants_event)
+                       : program->ExecuteSharded(arguments, device, options, future, wants_event);
     if (!results.ok())
         return results.status();
     std::unique_ptr<PJRT_Event> event;
@@ -198,9 +196,9 @@ absl::Status CheckLists(const PJRT_LoadedExecutable_Execute_Args *args)
     if (executable->deleted.load(std::memory_order_acquire))
         return absl::FailedPreconditionError("the executable was deleted");
     if (args->num_args != executable->parameters.size())
-        return absl::InvalidArgumentError(
-            absl::StrCat(executable->executable->name(), " takes ", executable->parameters.size(),
-                         " arguments, given were ", args->num_args));
+        return absl::InvalidArgumentError(absl::StrCat(executable->executable->name(), " takes ",
+                                                       executable->parameters.size(),
+                                                       " arguments, given were ", args->num_args));
     for (size_t i = 0; i < args->num_devices; i++) {
         if (args->num_args != 0 &&
             (args->argument_lists == nullptr || args->argument_lists[i] == nullptr))

@@ -46,8 +46,8 @@ absl::Status Client_GetDefaultLayout(PJRT_Layouts_PJRT_Client_GetDefaultLayout_A
 {
     PJRT_CPU_NEED(args, client);
     PJRT_CPU_ASSIGN(xla::Shape shape, ToShape(args->type, args->dims, args->num_dims, nullptr));
-    PJRT_CPU_ASSIGN(xla::Layout layout, args->client->client->GetDefaultLayout(
-                                            shape.element_type(), shape.dimensions()));
+    PJRT_CPU_ASSIGN(xla::Layout layout, args->client->client->GetDefaultLayout(shape.element_type(),
+                                                                               shape.dimensions()));
     args->layout = NewLayout(std::make_shared<xla::PjRtLayout>(std::move(layout)));
     return absl::OkStatus();
 }

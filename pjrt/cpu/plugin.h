@@ -51,132 +51,132 @@
 /* Every entry of the table that returns an error, in one place: it declares the functions below
  * and fills the table in api.cc. The second form names the last field that a caller must have; what
  * comes after it in the struct was added to the API later and is optional. */
-#define PJRT_CPU_ENTRIES(FULL, UPTO)                                                               \
-    FULL(Error_GetCode)                                                                            \
-    FULL(Plugin_Initialize)                                                                        \
-    FULL(Plugin_Attributes)                                                                        \
-    FULL(Event_Destroy)                                                                            \
-    FULL(Event_IsReady)                                                                            \
-    FULL(Event_Error)                                                                              \
-    FULL(Event_Await)                                                                              \
-    FULL(Event_OnReady)                                                                            \
-    FULL(Event_Create)                                                                             \
-    FULL(Event_Set)                                                                                \
-    UPTO(Client_Create, client)                                                                    \
-    FULL(Client_Destroy)                                                                           \
-    FULL(Client_PlatformName)                                                                      \
-    FULL(Client_ProcessIndex)                                                                      \
-    FULL(Client_PlatformVersion)                                                                   \
-    FULL(Client_TopologyDescription)                                                               \
-    FULL(Client_Devices)                                                                           \
-    FULL(Client_AddressableDevices)                                                                \
-    FULL(Client_LookupDevice)                                                                      \
-    FULL(Client_LookupAddressableDevice)                                                           \
-    FULL(Client_AddressableMemories)                                                               \
-    FULL(Client_UpdateGlobalProcessInfo)                                                           \
-    FULL(Client_DefaultDeviceAssignment)                                                           \
-    FULL(Client_DmaMap)                                                                            \
-    FULL(Client_DmaUnmap)                                                                          \
-    FULL(Client_Compile)                                                                           \
-    FULL(Client_BufferFromHostBuffer)                                                              \
-    UPTO(Client_CreateViewOfDeviceBuffer, buffer)                                                  \
-    FULL(Client_CreateUninitializedBuffer)                                                         \
-    FULL(Client_CreateErrorBuffer)                                                                 \
-    FULL(Client_CreateAliasBuffer)                                                                 \
-    FULL(Client_FulfillAliasBuffer)                                                                \
-    FULL(Client_CreateBuffersForAsyncHostToDevice)                                                 \
-    FULL(AsyncHostToDeviceTransferManager_Destroy)                                                 \
-    FULL(AsyncHostToDeviceTransferManager_TransferData)                                            \
-    FULL(AsyncHostToDeviceTransferManager_TransferLiteral)                                         \
-    FULL(AsyncHostToDeviceTransferManager_RetrieveBuffer)                                          \
-    FULL(AsyncHostToDeviceTransferManager_Device)                                                  \
-    FULL(AsyncHostToDeviceTransferManager_BufferCount)                                             \
-    FULL(AsyncHostToDeviceTransferManager_BufferSize)                                              \
-    FULL(AsyncHostToDeviceTransferManager_SetBufferError)                                          \
-    FULL(AsyncHostToDeviceTransferManager_AddMetadata)                                             \
-    FULL(DeviceDescription_Id)                                                                     \
-    FULL(DeviceDescription_ProcessIndex)                                                           \
-    FULL(DeviceDescription_Attributes)                                                             \
-    FULL(DeviceDescription_Kind)                                                                   \
-    FULL(DeviceDescription_DebugString)                                                            \
-    FULL(DeviceDescription_ToString)                                                               \
-    FULL(Device_GetDescription)                                                                    \
-    FULL(Device_IsAddressable)                                                                     \
-    FULL(Device_LocalHardwareId)                                                                   \
-    FULL(Device_AddressableMemories)                                                               \
-    FULL(Device_DefaultMemory)                                                                     \
-    FULL(Device_MemoryStats)                                                                       \
-    FULL(Device_PoisonExecution)                                                                   \
-    FULL(Device_CreateAsyncTrackingEvent)                                                          \
-    FULL(AsyncTrackingEvent_Destroy)                                                               \
-    FULL(Memory_Id)                                                                                \
-    FULL(Memory_Kind)                                                                              \
-    FULL(Memory_Kind_Id)                                                                           \
-    FULL(Memory_DebugString)                                                                       \
-    FULL(Memory_ToString)                                                                          \
-    FULL(Memory_AddressableByDevices)                                                              \
-    FULL(ExecuteContext_Create)                                                                    \
-    FULL(ExecuteContext_Destroy)                                                                   \
-    FULL(Executable_Destroy)                                                                       \
-    FULL(Executable_Name)                                                                          \
-    FULL(Executable_NumReplicas)                                                                   \
-    FULL(Executable_NumPartitions)                                                                 \
-    FULL(Executable_NumOutputs)                                                                    \
-    FULL(Executable_SizeOfGeneratedCodeInBytes)                                                    \
-    FULL(Executable_GetCostAnalysis)                                                               \
-    FULL(Executable_OutputElementTypes)                                                            \
-    FULL(Executable_OutputDimensions)                                                              \
-    FULL(Executable_OutputMemoryKinds)                                                             \
-    FULL(Executable_OptimizedProgram)                                                              \
-    FULL(Executable_Serialize)                                                                     \
-    UPTO(Executable_DeserializeAndLoad, loaded_executable)                                         \
-    FULL(Executable_Fingerprint)                                                                   \
-    UPTO(Executable_GetCompiledMemoryStats, host_temp_size_in_bytes)                               \
-    FULL(Executable_GetCompileOptions)                                                             \
-    FULL(LoadedExecutable_Destroy)                                                                 \
-    FULL(LoadedExecutable_GetExecutable)                                                           \
-    FULL(LoadedExecutable_AddressableDevices)                                                      \
-    FULL(LoadedExecutable_GetDeviceAssignment)                                                     \
-    FULL(LoadedExecutable_Delete)                                                                  \
-    FULL(LoadedExecutable_IsDeleted)                                                               \
-    FULL(LoadedExecutable_Execute)                                                                 \
-    FULL(LoadedExecutable_Fingerprint)                                                             \
-    FULL(Buffer_Destroy)                                                                           \
-    FULL(Buffer_ElementType)                                                                       \
-    FULL(Buffer_Dimensions)                                                                        \
-    FULL(Buffer_UnpaddedDimensions)                                                                \
-    FULL(Buffer_DynamicDimensionIndices)                                                           \
-    FULL(Buffer_GetMemoryLayout)                                                                   \
-    FULL(Buffer_OnDeviceSizeInBytes)                                                               \
-    FULL(Buffer_Device)                                                                            \
-    FULL(Buffer_Memory)                                                                            \
-    FULL(Buffer_Delete)                                                                            \
-    FULL(Buffer_IsDeleted)                                                                         \
-    FULL(Buffer_CopyRawToHost)                                                                     \
-    FULL(Buffer_CopyRawToHostFuture)                                                               \
-    FULL(Buffer_CopyToDevice)                                                                      \
-    FULL(Buffer_CopyToMemory)                                                                      \
-    FULL(Buffer_ToHostBuffer)                                                                      \
-    FULL(Buffer_IsOnCpu)                                                                           \
-    FULL(Buffer_ReadyEvent)                                                                        \
-    FULL(Buffer_UnsafePointer)                                                                     \
-    FULL(Buffer_IncreaseExternalReferenceCount)                                                    \
-    FULL(Buffer_DecreaseExternalReferenceCount)                                                    \
-    FULL(Buffer_OpaqueDeviceMemoryDataPointer)                                                     \
-    FULL(Buffer_DonateWithControlDependency)                                                       \
-    FULL(CopyToDeviceStream_Destroy)                                                               \
-    FULL(CopyToDeviceStream_AddChunk)                                                              \
-    FULL(CopyToDeviceStream_TotalBytes)                                                            \
-    FULL(CopyToDeviceStream_GranuleSize)                                                           \
-    FULL(CopyToDeviceStream_CurrentBytes)                                                          \
-    FULL(TopologyDescription_Create)                                                               \
-    FULL(TopologyDescription_Destroy)                                                              \
-    FULL(TopologyDescription_PlatformName)                                                         \
-    FULL(TopologyDescription_PlatformVersion)                                                      \
-    FULL(TopologyDescription_GetDeviceDescriptions)                                                \
-    FULL(TopologyDescription_Serialize)                                                            \
-    FULL(TopologyDescription_Deserialize)                                                          \
-    FULL(TopologyDescription_Attributes)                                                           \
+#define PJRT_CPU_ENTRIES(FULL, UPTO)                                 \
+    FULL(Error_GetCode)                                              \
+    FULL(Plugin_Initialize)                                          \
+    FULL(Plugin_Attributes)                                          \
+    FULL(Event_Destroy)                                              \
+    FULL(Event_IsReady)                                              \
+    FULL(Event_Error)                                                \
+    FULL(Event_Await)                                                \
+    FULL(Event_OnReady)                                              \
+    FULL(Event_Create)                                               \
+    FULL(Event_Set)                                                  \
+    UPTO(Client_Create, client)                                      \
+    FULL(Client_Destroy)                                             \
+    FULL(Client_PlatformName)                                        \
+    FULL(Client_ProcessIndex)                                        \
+    FULL(Client_PlatformVersion)                                     \
+    FULL(Client_TopologyDescription)                                 \
+    FULL(Client_Devices)                                             \
+    FULL(Client_AddressableDevices)                                  \
+    FULL(Client_LookupDevice)                                        \
+    FULL(Client_LookupAddressableDevice)                             \
+    FULL(Client_AddressableMemories)                                 \
+    FULL(Client_UpdateGlobalProcessInfo)                             \
+    FULL(Client_DefaultDeviceAssignment)                             \
+    FULL(Client_DmaMap)                                              \
+    FULL(Client_DmaUnmap)                                            \
+    FULL(Client_Compile)                                             \
+    FULL(Client_BufferFromHostBuffer)                                \
+    UPTO(Client_CreateViewOfDeviceBuffer, buffer)                    \
+    FULL(Client_CreateUninitializedBuffer)                           \
+    FULL(Client_CreateErrorBuffer)                                   \
+    FULL(Client_CreateAliasBuffer)                                   \
+    FULL(Client_FulfillAliasBuffer)                                  \
+    FULL(Client_CreateBuffersForAsyncHostToDevice)                   \
+    FULL(AsyncHostToDeviceTransferManager_Destroy)                   \
+    FULL(AsyncHostToDeviceTransferManager_TransferData)              \
+    FULL(AsyncHostToDeviceTransferManager_TransferLiteral)           \
+    FULL(AsyncHostToDeviceTransferManager_RetrieveBuffer)            \
+    FULL(AsyncHostToDeviceTransferManager_Device)                    \
+    FULL(AsyncHostToDeviceTransferManager_BufferCount)               \
+    FULL(AsyncHostToDeviceTransferManager_BufferSize)                \
+    FULL(AsyncHostToDeviceTransferManager_SetBufferError)            \
+    FULL(AsyncHostToDeviceTransferManager_AddMetadata)               \
+    FULL(DeviceDescription_Id)                                       \
+    FULL(DeviceDescription_ProcessIndex)                             \
+    FULL(DeviceDescription_Attributes)                               \
+    FULL(DeviceDescription_Kind)                                     \
+    FULL(DeviceDescription_DebugString)                              \
+    FULL(DeviceDescription_ToString)                                 \
+    FULL(Device_GetDescription)                                      \
+    FULL(Device_IsAddressable)                                       \
+    FULL(Device_LocalHardwareId)                                     \
+    FULL(Device_AddressableMemories)                                 \
+    FULL(Device_DefaultMemory)                                       \
+    FULL(Device_MemoryStats)                                         \
+    FULL(Device_PoisonExecution)                                     \
+    FULL(Device_CreateAsyncTrackingEvent)                            \
+    FULL(AsyncTrackingEvent_Destroy)                                 \
+    FULL(Memory_Id)                                                  \
+    FULL(Memory_Kind)                                                \
+    FULL(Memory_Kind_Id)                                             \
+    FULL(Memory_DebugString)                                         \
+    FULL(Memory_ToString)                                            \
+    FULL(Memory_AddressableByDevices)                                \
+    FULL(ExecuteContext_Create)                                      \
+    FULL(ExecuteContext_Destroy)                                     \
+    FULL(Executable_Destroy)                                         \
+    FULL(Executable_Name)                                            \
+    FULL(Executable_NumReplicas)                                     \
+    FULL(Executable_NumPartitions)                                   \
+    FULL(Executable_NumOutputs)                                      \
+    FULL(Executable_SizeOfGeneratedCodeInBytes)                      \
+    FULL(Executable_GetCostAnalysis)                                 \
+    FULL(Executable_OutputElementTypes)                              \
+    FULL(Executable_OutputDimensions)                                \
+    FULL(Executable_OutputMemoryKinds)                               \
+    FULL(Executable_OptimizedProgram)                                \
+    FULL(Executable_Serialize)                                       \
+    UPTO(Executable_DeserializeAndLoad, loaded_executable)           \
+    FULL(Executable_Fingerprint)                                     \
+    UPTO(Executable_GetCompiledMemoryStats, host_temp_size_in_bytes) \
+    FULL(Executable_GetCompileOptions)                               \
+    FULL(LoadedExecutable_Destroy)                                   \
+    FULL(LoadedExecutable_GetExecutable)                             \
+    FULL(LoadedExecutable_AddressableDevices)                        \
+    FULL(LoadedExecutable_GetDeviceAssignment)                       \
+    FULL(LoadedExecutable_Delete)                                    \
+    FULL(LoadedExecutable_IsDeleted)                                 \
+    FULL(LoadedExecutable_Execute)                                   \
+    FULL(LoadedExecutable_Fingerprint)                               \
+    FULL(Buffer_Destroy)                                             \
+    FULL(Buffer_ElementType)                                         \
+    FULL(Buffer_Dimensions)                                          \
+    FULL(Buffer_UnpaddedDimensions)                                  \
+    FULL(Buffer_DynamicDimensionIndices)                             \
+    FULL(Buffer_GetMemoryLayout)                                     \
+    FULL(Buffer_OnDeviceSizeInBytes)                                 \
+    FULL(Buffer_Device)                                              \
+    FULL(Buffer_Memory)                                              \
+    FULL(Buffer_Delete)                                              \
+    FULL(Buffer_IsDeleted)                                           \
+    FULL(Buffer_CopyRawToHost)                                       \
+    FULL(Buffer_CopyRawToHostFuture)                                 \
+    FULL(Buffer_CopyToDevice)                                        \
+    FULL(Buffer_CopyToMemory)                                        \
+    FULL(Buffer_ToHostBuffer)                                        \
+    FULL(Buffer_IsOnCpu)                                             \
+    FULL(Buffer_ReadyEvent)                                          \
+    FULL(Buffer_UnsafePointer)                                       \
+    FULL(Buffer_IncreaseExternalReferenceCount)                      \
+    FULL(Buffer_DecreaseExternalReferenceCount)                      \
+    FULL(Buffer_OpaqueDeviceMemoryDataPointer)                       \
+    FULL(Buffer_DonateWithControlDependency)                         \
+    FULL(CopyToDeviceStream_Destroy)                                 \
+    FULL(CopyToDeviceStream_AddChunk)                                \
+    FULL(CopyToDeviceStream_TotalBytes)                              \
+    FULL(CopyToDeviceStream_GranuleSize)                             \
+    FULL(CopyToDeviceStream_CurrentBytes)                            \
+    FULL(TopologyDescription_Create)                                 \
+    FULL(TopologyDescription_Destroy)                                \
+    FULL(TopologyDescription_PlatformName)                           \
+    FULL(TopologyDescription_PlatformVersion)                        \
+    FULL(TopologyDescription_GetDeviceDescriptions)                  \
+    FULL(TopologyDescription_Serialize)                              \
+    FULL(TopologyDescription_Deserialize)                            \
+    FULL(TopologyDescription_Attributes)                             \
     FULL(Compile)
 
 namespace pjrt_cpu
@@ -276,7 +276,8 @@ struct PJRT_Client {
 };
 
 struct PJRT_Buffer {
-    PJRT_Buffer(std::unique_ptr<xla::PjRtBuffer> b, PJRT_Client *c) : buffer(std::move(b)), client(c)
+    PJRT_Buffer(std::unique_ptr<xla::PjRtBuffer> b, PJRT_Client *c)
+        : buffer(std::move(b)), client(c)
     {
     }
     std::unique_ptr<xla::PjRtBuffer> buffer;
@@ -366,9 +367,8 @@ PJRT_Event *NewReadyEvent();
 
 /* buffers (buffer.cc) */
 PJRT_Buffer *NewBuffer(std::unique_ptr<xla::PjRtBuffer> buffer, PJRT_Client *client);
-absl::StatusOr<xla::PjRtMemorySpace *> PickMemory(const PJRT_Client *client,
-                                                  const PJRT_Device *device,
-                                                  const PJRT_Memory *memory);
+absl::StatusOr<xla::PjRtMemorySpace *>
+PickMemory(const PJRT_Client *client, const PJRT_Device *device, const PJRT_Memory *memory);
 
 /* descriptions (topology.cc) */
 void FillDescription(PJRT_DeviceDescription *out, const xla::PjRtDeviceDescription *description);
@@ -417,8 +417,8 @@ PJRT_Error *Entry(Args *args) noexcept
     }
 }
 
-#define PJRT_CPU_DECLARE(name)                                                                     \
-    absl::Status name(PJRT_##name##_Args *args);                                                   \
+#define PJRT_CPU_DECLARE(name)                   \
+    absl::Status name(PJRT_##name##_Args *args); \
     inline constexpr char k##name[] = "PJRT_" #name;
 #define PJRT_CPU_DECLARE_UPTO(name, field) PJRT_CPU_DECLARE(name)
 PJRT_CPU_ENTRIES(PJRT_CPU_DECLARE, PJRT_CPU_DECLARE_UPTO)
@@ -431,27 +431,27 @@ PJRT_CPU_ENTRIES(PJRT_CPU_DECLARE, PJRT_CPU_DECLARE_UPTO)
 #define PJRT_CPU_HAS(args, type, field) ((args)->struct_size >= (PJRT_STRUCT_SIZE(type, field)))
 
 /* Refuses a NULL that the API does not allow, naming the field. */
-#define PJRT_CPU_NEED(args, field)                                                                 \
-    do {                                                                                           \
-        if ((args)->field == nullptr)                                                              \
-            return absl::InvalidArgumentError(absl::StrCat(__func__, ": " #field " is NULL"));     \
+#define PJRT_CPU_NEED(args, field)                                                             \
+    do {                                                                                       \
+        if ((args)->field == nullptr)                                                          \
+            return absl::InvalidArgumentError(absl::StrCat(__func__, ": " #field " is NULL")); \
     } while (0)
 
-#define PJRT_CPU_RETURN(expression)                                                                \
-    do {                                                                                           \
-        absl::Status status_ = (expression);                                                       \
-        if (!status_.ok())                                                                         \
-            return status_;                                                                        \
+#define PJRT_CPU_RETURN(expression)          \
+    do {                                     \
+        absl::Status status_ = (expression); \
+        if (!status_.ok())                   \
+            return status_;                  \
     } while (0)
 
 #define PJRT_CPU_JOIN_(a, b) a##b
 #define PJRT_CPU_JOIN(a, b) PJRT_CPU_JOIN_(a, b)
-#define PJRT_CPU_ASSIGN_(holder, target, expression)                                               \
-    auto holder = (expression);                                                                    \
-    if (!holder.ok())                                                                              \
-        return holder.status();                                                                    \
+#define PJRT_CPU_ASSIGN_(holder, target, expression) \
+    auto holder = (expression);                      \
+    if (!holder.ok())                                \
+        return holder.status();                      \
     target = *std::move(holder)
-#define PJRT_CPU_ASSIGN(target, expression)                                                        \
+#define PJRT_CPU_ASSIGN(target, expression) \
     PJRT_CPU_ASSIGN_(PJRT_CPU_JOIN(holder_, __LINE__), target, expression)
 
 #endif

@@ -4,6 +4,8 @@
  */
 #include "plugin.h"
 
+#include "tsl/profiler/lib/profiler_collection.h"
+#include "tsl/profiler/lib/profiler_factory.h"
 #include "tsl/profiler/lib/profiler_session.h"
 #include "tsl/profiler/protobuf/profiler_options.pb.h"
 #include "tsl/profiler/protobuf/xplane.pb.h"
@@ -14,7 +16,7 @@ struct PLUGIN_Profiler_Error {
 
 struct PLUGIN_Profiler {
     tensorflow::ProfileOptions options;
-    std::unique_ptr<tsl::ProfilerSession> session;
+    std::unique_ptr<tsl::profiler::ProfilerCollection> tracers;
     std::string data;
     bool stopped = false;
 };
@@ -87,11 +89,12 @@ absl::Status ProfilerDestroy(PLUGIN_Profiler_Destroy_Args *args)
 absl::Status ProfilerStart(PLUGIN_Profiler_Start_Args *args)
 {
     PJRT_CPU_NEED(args, profiler);
-    if (args->profiler->session != nullptr)
+    if (args->profiler->tracers != nullptr)
         return absl::FailedPreconditionError("the profiler was already started");
-    auto session = tsl::ProfilerSession::Create(args->profiler->options);
-    PJRT_CPU_RETURN(session->Status());
-    args->profiler->session = std::move(session);
+    auto tracers = std::make_unique<tsl::profiler::ProfilerCollection>(
+        tsl::profiler::CreateProfilers(args->profiler->options));
+    PJRT_CPU_RETURN(tracers->Start());
+    args->profiler->tracers = std::move(tracers);
     args->profiler->stopped = false;
     args->profiler->data.clear();
     return absl::OkStatus();
@@ -100,12 +103,12 @@ absl::Status ProfilerStart(PLUGIN_Profiler_Start_Args *args)
 absl::Status ProfilerStop(PLUGIN_Profiler_Stop_Args *args)
 {
     PJRT_CPU_NEED(args, profiler);
-    if (args->profiler->session == nullptr)
+    if (args->profiler->tracers == nullptr)
         return absl::FailedPreconditionError("the profiler was not started");
+    auto tracers = std::move(args->profiler->tracers);
+    PJRT_CPU_RETURN(tracers->Stop());
     tensorflow::profiler::XSpace space;
-    absl::Status status = args->profiler->session->CollectData(&space);
-    args->profiler->session.reset();
-    PJRT_CPU_RETURN(status);
+    PJRT_CPU_RETURN(tracers->CollectData(&space));
     if (!space.SerializeToString(&args->profiler->data))
         return absl::InternalError("the trace is too large for a protobuf");
     args->profiler->stopped = true;

@@ -49,8 +49,8 @@ absl::Status Claim(Manager *manager, int index, bool last)
 
 } // namespace
 
-absl::Status Client_CreateBuffersForAsyncHostToDevice(
-    PJRT_Client_CreateBuffersForAsyncHostToDevice_Args *args)
+absl::Status
+Client_CreateBuffersForAsyncHostToDevice(PJRT_Client_CreateBuffersForAsyncHostToDevice_Args *args)
 {
     PJRT_CPU_NEED(args, client);
     PJRT_CPU_NEED(args, memory);
@@ -86,8 +86,8 @@ absl::Status Client_CreateBuffersForAsyncHostToDevice(
     return absl::OkStatus();
 }
 
-absl::Status AsyncHostToDeviceTransferManager_Destroy(
-    PJRT_AsyncHostToDeviceTransferManager_Destroy_Args *args)
+absl::Status
+AsyncHostToDeviceTransferManager_Destroy(PJRT_AsyncHostToDeviceTransferManager_Destroy_Args *args)
 {
     Manager *manager = args->transfer_manager;
     if (manager == nullptr)
@@ -97,7 +97,8 @@ absl::Status AsyncHostToDeviceTransferManager_Destroy(
         if (!manager->slots[i].finished)
             manager->manager->SetBufferError(
                 static_cast<int>(i),
-                absl::CancelledError("the transfer manager was destroyed before the last transfer"));
+                absl::CancelledError(
+                    "the transfer manager was destroyed before the last transfer"));
     }
     delete manager;
     return absl::OkStatus();
@@ -110,8 +111,7 @@ absl::Status AsyncHostToDeviceTransferManager_TransferData(
     Manager *manager = args->transfer_manager;
     PJRT_CPU_RETURN(CheckIndex(manager, args->buffer_index));
     uint64_t size = manager->manager->buffer_size(args->buffer_index);
-    if (args->offset < 0 || args->transfer_size < 0 ||
-        static_cast<uint64_t>(args->offset) > size ||
+    if (args->offset < 0 || args->transfer_size < 0 || static_cast<uint64_t>(args->offset) > size ||
         static_cast<uint64_t>(args->transfer_size) > size - static_cast<uint64_t>(args->offset))
         return absl::InvalidArgumentError(absl::StrCat("a transfer of ", args->transfer_size,
                                                        " bytes at ", args->offset,
@@ -138,8 +138,8 @@ absl::Status AsyncHostToDeviceTransferManager_TransferLiteral(
                                               args->shape_num_dims, args->shape_layout));
     const xla::Shape &wanted = manager->slots[args->buffer_index].shape;
     if (!xla::ShapeUtil::Compatible(shape, wanted))
-        return absl::InvalidArgumentError(absl::StrCat("the literal is ", shape.ToString(),
-                                                       ", the buffer ", wanted.ToString()));
+        return absl::InvalidArgumentError(
+            absl::StrCat("the literal is ", shape.ToString(), ", the buffer ", wanted.ToString()));
     if (args->data == nullptr && !xla::ShapeUtil::IsZeroElementArray(shape))
         return absl::InvalidArgumentError("TransferLiteral: data is NULL");
     PJRT_CPU_RETURN(Claim(manager, args->buffer_index, true));
@@ -175,8 +175,8 @@ absl::Status AsyncHostToDeviceTransferManager_RetrieveBuffer(
     return absl::OkStatus();
 }
 
-absl::Status AsyncHostToDeviceTransferManager_Device(
-    PJRT_AsyncHostToDeviceTransferManager_Device_Args *args)
+absl::Status
+AsyncHostToDeviceTransferManager_Device(PJRT_AsyncHostToDeviceTransferManager_Device_Args *args)
 {
     PJRT_CPU_NEED(args, transfer_manager);
     Manager *manager = args->transfer_manager;

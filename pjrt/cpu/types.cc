@@ -81,10 +81,9 @@ absl::StatusOr<xla::Layout> ToLayout(const PJRT_Buffer_MemoryLayout &layout, siz
     if (tiled.num_tiles != 0)
         return absl::UnimplementedError("CPU buffers have no tiles; send num_tiles = 0");
     if (tiled.minor_to_major_size != rank || (rank != 0 && tiled.minor_to_major == nullptr))
-        return absl::InvalidArgumentError(absl::StrCat("minor_to_major has ",
-                                                       tiled.minor_to_major_size,
-                                                       " entries, the array has ", rank,
-                                                       " dimensions"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("minor_to_major has ", tiled.minor_to_major_size,
+                         " entries, the array has ", rank, " dimensions"));
     absl::Span<const int64_t> order(tiled.minor_to_major, rank);
     absl::InlinedVector<bool, 8> seen(rank, false);
     for (int64_t dim : order) {
@@ -123,9 +122,9 @@ absl::Status CheckOption(const PJRT_NamedValue &option, PJRT_NamedValue_Type typ
     if (option.type == type)
         return absl::OkStatus();
     size_t given = static_cast<size_t>(option.type);
-    return absl::InvalidArgumentError(
-        absl::StrCat("option \"", absl::string_view(option.name, option.name_size), "\" must be a ",
-                     kNames[type], ", not a ", given < 5 ? kNames[given] : "value of unknown type"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "option \"", absl::string_view(option.name, option.name_size), "\" must be a ",
+        kNames[type], ", not a ", given < 5 ? kNames[given] : "value of unknown type"));
 }
 
 } // namespace pjrt_cpu
