@@ -1,4 +1,4 @@
-/* Private to graph.c and block.c: the graph's own struct and the tables under it. */
+/* Private to the files that keep the graph itself: its struct and the tables under it. */
 #ifndef HLO_BUILDER_GRAPH_H
 #define HLO_BUILDER_GRAPH_H
 
@@ -14,6 +14,14 @@ typedef struct hlo_table {
     } * slots;
     size_t size, count;
 } hlo_table;
+
+/* A body built by hlo_call or hlo_composite, for later calls to share. */
+typedef struct hlo_function {
+    struct hlo_function *next;
+    const char *name; /* interned */
+    bool composite;
+    hlo_block *block;
+} hlo_function;
 
 struct hlo_graph {
     uint32_t serial;
@@ -37,6 +45,8 @@ struct hlo_graph {
     hlo_io *params, *results;
     size_t n_params, cap_params, n_results, cap_results;
     hlo_mesh_info mesh;
+    bool spec_ignored; /* there was no mesh yet */
+    hlo_function *functions;
     bool f32_gradient_sums;
 };
 

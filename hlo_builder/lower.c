@@ -1,0 +1,410 @@
+/*
+ * From the graph as built to what StableHLO has.
+ *
+ * Everything is copied into new blocks: scans become whiles, remat and custom gradients are
+ * inlined, marks that only gradients read vanish. Then what no result needs is taken out of the
+ * copy (lower_prune.c), where each region belongs to one node and may be changed.
+ */
+#include "hlo_builder/lower.h"
+
+#include <stdlib.h>
+
+static void lower_nodes(hlo_lowering *l, const hlo_block *block, const hlo_val *args,
+                        hlo_val *results);
+
+static hlo_val lowered(const hlo_lowering *l, const hlo_value *v)
+{
+    uint32_t id = l->to[v->id];
+    return id == 0 ? (hlo_val){0} : (hlo_val){id, l->g->serial};
+}
+
+static void set_lowered(hlo_lowering *l, const hlo_value *v, hlo_val to)
+{
+    l->to[v->id] = to.id;
+}
+
+/* Blocks of the copy see nothing outside them, for they are closed from the start. */
+static hlo_block *open_block(hlo_lowering *l, hlo_block **around)
+{
+    *around = l->g->current;
+    hlo_block *block = hlo__begin_block(l->g);
+    if (block != NULL)
+        block->parent = NULL;
+    return block;
+}
+
+static void end_block(hlo_lowering *l, hlo_block *block, hlo_block *around, const hlo_val *results,
+                      int n)
+{
+    hlo__end_block(l->g, block, results, n);
+    l->g->current = around;
+}
+
+/* A node that stays although nobody may use its results. */
+static void remember_effect(hlo_lowering *l, hlo_node *node)
+{
+    void *effects = l->effects;
+    bool ok = hlo__grow(l->g, &effects, &l->cap_effects, sizeof(hlo_node *), l->n_effects + 1);
+    l->effects = effects;
+    if (ok && node != NULL)
+        l->effects[l->n_effects++] = node;
+    l->effect = true;
+}
+
+/* ---- regions -----------------------------------------------------------------------------------
+ */
+
+static hlo_block *lower_region(hlo_lowering *l, const hlo_block *region)
+{
+    hlo_block *around, *block = open_block(l, &around);
+    hlo_val *args =
+        hlo__alloc(l->g, (size_t)(region->n_params + region->n_results + 1) * sizeof *args);
+    if (args == NULL)
+        return NULL;
+    for (int i = 0; i < region->n_params; i++)
+        args[i] = hlo__block_param(l->g, region->params[i]->shape);
+    hlo_val *results = args + region->n_params;
+    lower_nodes(l, region, args, results);
+    end_block(l, block, around, results, region->n_results);
+    return block;
+}
+
+/* Each distinct body of calls becomes one function. Its first result leads to it. */
+static hlo_block *lower_function(hlo_lowering *l, const hlo_block *region)
+{
+    hlo_val known = hlo__map_get(&l->function_of, region->results[0]);
+    if (known.id != 0) {
+        const hlo_lowered_function *f = &l->functions[known.id - 1];
+        l->effect = l->effect || f->effect;
+        return f->block;
+    }
+    hlo_block *block = lower_region(l, region);
+    void *functions = l->functions;
+    bool ok =
+        hlo__grow(l->g, &functions, &l->cap_functions, sizeof *l->functions, l->n_functions + 1);
+    l->functions = functions;
+    if (!ok)
+        return NULL;
+    l->functions[l->n_functions++] = (hlo_lowered_function){block, l->effect};
+    hlo__map_set(&l->function_of, region->results[0], (hlo_val){.id = (uint32_t)l->n_functions});
+    return block;
+}
+
+static hlo_node *lower_region_op(hlo_lowering *l, const hlo_node *node, const hlo_val *in)
+{
+    hlo_graph *g = l->g;
+    hlo_block **regions = hlo__alloc(g, (size_t)node->n_regions * sizeof *regions);
+    hlo_shape *shapes = hlo__alloc(g, (size_t)(node->n_out + 1) * sizeof *shapes);
+    bool effect = l->effect;
+    l->effect = false;
+    for (int i = 0; i < node->n_regions && !hlo__failed(g); i++)
+        regions[i] = node->op == HLO_OP_CALL ? lower_function(l, node->regions[i])
+                                             : lower_region(l, node->regions[i]);
+    if (hlo__failed(g))
+        return NULL;
+    for (int i = 0; i < node->n_out; i++)
+        shapes[i] = node->out[i]->shape;
+    const char *scope = g->scope;
+    g->scope = node->scope;
+    hlo_node *copy = hlo__add_region_op(g, node->op, in, node->n_in, shapes, node->n_out,
+                                        node->attrs, node->attrs_size, regions, node->n_regions);
+    g->scope = scope;
+    if (l->effect)
+        remember_effect(l, copy);
+    l->effect = l->effect || effect;
+    return copy;
+}
+
+/* ---- scans -------------------------------------------------------------------------------------
+ */
+
+/* The loop's operands in order: counter, carries, outputs so far, inputs, captured values. */
+typedef struct scan {
+    hlo_lowering *l;
+    const hlo_node *node;
+    const hlo_block *body;
+    int64_t length, unroll;
+    bool reverse;
+    int n_carry, n_inputs, n_outputs, n_captured;
+    hlo_val *args, *results; /* of the body, scratch */
+} scan;
+
+static hlo_val *scratch(hlo_graph *g, int n)
+{
+    return hlo__alloc(g, (size_t)(n + 1) * sizeof(hlo_val));
+}
+
+/* One step on the values `at` of the loop, s->results receiving the next carries and outputs.
+ * `place` is where the step's slices are: a number, or, when that is negative, `index`. */
+static void scan_step(scan *s, int64_t place, hlo_val index, const hlo_val *at)
+{
+    hlo_graph *g = s->l->g;
+    const hlo_val *inputs = at + 1 + s->n_carry + s->n_outputs;
+    s->args[0] = place < 0 ? index : hlo_scalar_int(g, HLO_S32, place);
+    memcpy(s->args + 1, at + 1, (size_t)s->n_carry * sizeof *at);
+    for (int i = 0; i < s->n_inputs; i++) {
+        hlo_val *slice = &s->args[1 + s->n_carry + i];
+        if (place < 0) {
+            *slice = hlo_index(g, inputs[i], 0, index);
+        } else {
+            hlo_dims dims = {.n = hlo_rank(g, inputs[i]) - 1};
+            for (int k = 0; k < dims.n; k++)
+                dims.d[k] = hlo_dim(g, inputs[i], k + 1);
+            *slice = hlo_reshape(g, hlo_slice_dim(g, inputs[i], 0, place, place + 1), dims);
+        }
+    }
+    memcpy(s->args + 1 + s->n_carry + s->n_inputs, inputs + s->n_inputs,
+           (size_t)s->n_captured * sizeof *at);
+    lower_nodes(s->l, s->body, s->args, s->results);
+}
+
+/* A step whose results replace the carries in `at` and are written into the outputs there. */
+static void scan_step_in_place(scan *s, int64_t place, hlo_val index, hlo_val *at)
+{
+    hlo_graph *g = s->l->g;
+    scan_step(s, place, index, at);
+    memcpy(at + 1, s->results, (size_t)s->n_carry * sizeof *at);
+    hlo_val where = s->args[0];
+    for (int i = 0; i < s->n_outputs && !hlo__failed(g); i++) {
+        hlo_val *output = &at[1 + s->n_carry + i];
+        *output = hlo_update_index(g, *output, 0, where, s->results[s->n_carry + i]);
+    }
+}
+
+static hlo_shape stacked_shape(const scan *s, int output)
+{
+    const hlo_shape *slice = &s->body->results[s->n_carry + output]->shape;
+    hlo_shape shape = {.type = slice->type, .rank = slice->rank + 1, .dims = {s->length}};
+    memcpy(shape.dims + 1, slice->dims, (size_t)slice->rank * sizeof *slice->dims);
+    return shape;
+}
+
+/* Without a loop: few steps, one after the other, and their outputs stacked at the end. */
+static void unroll_scan(scan *s, hlo_val *at)
+{
+    hlo_graph *g = s->l->g;
+    hlo_val **parts = hlo__alloc(g, (size_t)(s->n_outputs + 1) * sizeof *parts);
+    for (int i = 0; i < s->n_outputs && parts != NULL; i++)
+        parts[i] = scratch(g, (int)s->length);
+    for (int64_t i = 0; i < s->length && !hlo__failed(g); i++) {
+        int64_t place = s->reverse ? s->length - 1 - i : i;
+        scan_step(s, place, (hlo_val){0}, at);
+        memcpy(at + 1, s->results, (size_t)s->n_carry * sizeof *at);
+        for (int k = 0; k < s->n_outputs; k++)
+            parts[k][place] = s->results[s->n_carry + k];
+    }
+    for (int i = 0; i < s->n_outputs && !hlo__failed(g); i++) {
+        hlo_shape shape = stacked_shape(s, i);
+        hlo_dims dims = {.n = shape.rank};
+        memcpy(dims.d, shape.dims, (size_t)shape.rank * sizeof *dims.d);
+        hlo_val *output = &at[1 + s->n_carry + i];
+        if (s->length == 0)
+            *output = hlo_full(g, shape, 0);
+        else if (s->length == 1)
+            *output = hlo_reshape(g, parts[i][0], dims);
+        else
+            *output = hlo_stack(g, parts[i], (int)s->length, 0);
+    }
+}
+
+static hlo_block *scan_condition(scan *s, const hlo_val *like, int n, int64_t limit)
+{
+    hlo_graph *g = s->l->g;
+    hlo_block *around, *block = open_block(s->l, &around);
+    hlo_val counter = {0};
+    for (int i = 0; i < n; i++) {
+        hlo_val param = hlo__block_param(g, *hlo_shape_of(g, like[i]));
+        counter = i == 0 ? param : counter;
+    }
+    hlo_val go_on = hlo_compare(g, HLO_LT, counter, hlo_scalar_int(g, HLO_S32, limit));
+    end_block(s->l, block, around, &go_on, 1);
+    return block;
+}
+
+static hlo_block *scan_body(scan *s, const hlo_val *like, int n)
+{
+    hlo_graph *g = s->l->g;
+    hlo_block *around, *block = open_block(s->l, &around);
+    hlo_val *at = scratch(g, n);
+    if (at == NULL)
+        return NULL;
+    for (int i = 0; i < n; i++)
+        at[i] = hlo__block_param(g, *hlo_shape_of(g, like[i]));
+    hlo_val counter = at[0];
+    for (int64_t i = 0; i < s->unroll && !hlo__failed(g); i++) {
+        hlo_val index = i == 0 ? counter : hlo_add(g, counter, hlo_scalar_int(g, HLO_S32, i));
+        if (s->reverse)
+            index = hlo_sub(g, hlo_scalar_int(g, HLO_S32, s->length - 1), index);
+        scan_step_in_place(s, -1, index, at);
+    }
+    at[0] = hlo_add(g, counter, hlo_scalar_int(g, HLO_S32, s->unroll));
+    end_block(s->l, block, around, at, n);
+    return block;
+}
+
+/* As a loop over groups of `unroll` steps; what is left over follows it. */
+static void loop_scan(scan *s, hlo_val *at)
+{
+    hlo_graph *g = s->l->g;
+    int n = 1 + s->n_carry + s->n_outputs + s->n_inputs + s->n_captured;
+    int64_t limit = s->length - s->length % s->unroll;
+    hlo_shape *shapes = hlo__alloc(g, (size_t)n * sizeof *shapes);
+    at[0] = hlo_scalar_int(g, HLO_S32, 0);
+    for (int i = 0; i < s->n_outputs; i++)
+        at[1 + s->n_carry + i] = hlo_full(g, stacked_shape(s, i), 0);
+    if (hlo__failed(g))
+        return;
+    for (int i = 0; i < n; i++)
+        shapes[i] = *hlo_shape_of(g, at[i]);
+    bool effect = s->l->effect;
+    s->l->effect = false;
+    hlo_block *regions[2] = {scan_condition(s, at, n, limit), scan_body(s, at, n)};
+    hlo_node *loop = hlo__add_region_op(g, HLO_OP_WHILE, at, n, shapes, n, NULL, 0, regions, 2);
+    if (s->l->effect && loop != NULL)
+        remember_effect(s->l, loop);
+    s->l->effect = s->l->effect || effect;
+    for (int i = 0; i < 1 + s->n_carry + s->n_outputs; i++)
+        at[i] = hlo__out(loop, i);
+    for (int64_t i = limit; i < s->length && !hlo__failed(g); i++)
+        scan_step_in_place(s, s->reverse ? s->length - 1 - i : i, (hlo_val){0}, at);
+}
+
+static void lower_scan(hlo_lowering *l, const hlo_node *node, const hlo_val *in)
+{
+    hlo_graph *g = l->g;
+    const hlo_scan_attrs *a = node->attrs;
+    scan s = {.l = l, .node = node, .body = node->regions[0]};
+    s.length = a->length;
+    s.reverse = a->reverse != 0;
+    s.unroll = a->unroll < 1 ? 1 : a->unroll;
+    s.n_carry = (int)a->n_carry;
+    s.n_inputs = (int)a->n_inputs;
+    s.n_outputs = (int)a->n_outputs;
+    s.n_captured = node->n_in - s.n_carry - s.n_inputs;
+    s.args = scratch(g, s.body->n_params);
+    s.results = scratch(g, s.body->n_results);
+    hlo_val *at = scratch(g, 1 + node->n_in + s.n_outputs);
+    if (hlo__failed(g))
+        return;
+    memcpy(at + 1, in, (size_t)s.n_carry * sizeof *in);
+    memcpy(at + 1 + s.n_carry + s.n_outputs, in + s.n_carry,
+           (size_t)(s.n_inputs + s.n_captured) * sizeof *in);
+    const char *scope = g->scope;
+    g->scope = node->scope;
+    if (s.length / s.unroll < 2)
+        unroll_scan(&s, at);
+    else
+        loop_scan(&s, at);
+    g->scope = scope;
+    for (int i = 0; i < node->n_out && !hlo__failed(g); i++)
+        set_lowered(l, node->out[i], at[1 + i]);
+}
+
+/* ---- nodes -------------------------------------------------------------------------------------
+ */
+
+static void lower_inline(hlo_lowering *l, const hlo_node *node, const hlo_val *in)
+{
+    hlo_val *results = scratch(l->g, node->regions[0]->n_results);
+    if (results == NULL)
+        return;
+    lower_nodes(l, node->regions[0], in, results);
+    for (int i = 0; i < node->n_out && !hlo__failed(l->g); i++)
+        set_lowered(l, node->out[i], results[i]);
+}
+
+static void lower_node(hlo_lowering *l, const hlo_node *node)
+{
+    hlo_graph *g = l->g;
+    enum { FEW = 8 };
+    hlo_val few[FEW], *in = node->n_in <= FEW ? few : scratch(g, node->n_in);
+    hlo_node *copy;
+    if (in == NULL)
+        return;
+    for (int i = 0; i < node->n_in; i++)
+        in[i] = lowered(l, node->in[i]);
+    switch (node->op) {
+    case HLO_OP_STOP_GRADIENT:
+    case HLO_OP_KEEP:
+        set_lowered(l, node->out[0], in[0]);
+        return;
+    case HLO_OP_REMAT:
+    case HLO_OP_CUSTOM_VJP:
+        lower_inline(l, node, in);
+        return;
+    case HLO_OP_SCAN:
+        lower_scan(l, node, in);
+        return;
+    default:
+        copy = node->n_regions > 0 ? lower_region_op(l, node, in) : hlo__clone_node(g, node, in);
+    }
+    if (copy == NULL)
+        return;
+    if (node->op == HLO_OP_CUSTOM_CALL &&
+        ((const hlo_custom_call_options *)node->attrs)->has_side_effect)
+        remember_effect(l, copy);
+    for (int i = 0; i < node->n_out; i++)
+        set_lowered(l, node->out[i], hlo__out(copy, i));
+}
+
+/* The nodes of a block into the current one of the copy. */
+static void lower_nodes(hlo_lowering *l, const hlo_block *block, const hlo_val *args,
+                        hlo_val *results)
+{
+    for (int i = 0; i < block->n_params; i++)
+        set_lowered(l, block->params[i], args[i]);
+    for (int i = 0; i < block->n_nodes && !hlo__failed(l->g); i++)
+        lower_node(l, block->nodes[i]);
+    for (int i = 0; i < block->n_results && !hlo__failed(l->g); i++)
+        results[i] = lowered(l, block->results[i]);
+}
+
+static hlo_block *lower_main(hlo_lowering *l)
+{
+    hlo_graph *g = l->g;
+    int n_params, n_results;
+    const hlo_io *io_params = hlo__io_params(g, &n_params);
+    const hlo_io *io_results = hlo__io_results(g, &n_results);
+    hlo_val *args = scratch(g, n_params), *results = scratch(g, n_results);
+    hlo_block *around, *block = open_block(l, &around);
+    if (block == NULL)
+        return NULL;
+    for (int i = 0; i < n_params; i++)
+        args[i] = hlo__block_param(g, io_params[i].value->shape);
+    lower_nodes(l, hlo__main_block(g), args, results);
+    for (int i = 0; i < n_results && !hlo__failed(g); i++)
+        results[i] = lowered(l, io_results[i].value);
+    end_block(l, block, around, results, n_results);
+    return block;
+}
+
+hlo_block *hlo__lower(hlo_graph *g)
+{
+    hlo_lowering l = {.g = g, .first = (uint32_t)g->n_values + 1};
+    if (hlo__failed(g))
+        return NULL;
+    if (g->current != g->main) {
+        hlo_fail(g, HLO_ERROR_VALUE, "write: a body is still being built");
+        return NULL;
+    }
+    if (g->n_results == 0) {
+        hlo_fail(g, HLO_ERROR_VALUE, "write: @main has no results");
+        return NULL;
+    }
+    l.to = calloc(g->n_values + 1, sizeof *l.to);
+    if (l.to == NULL)
+        hlo_fail(g, HLO_ERROR_MEMORY, "out of memory");
+    size_t n_nodes = g->n_nodes;
+    hlo_block *block = NULL;
+    if (!hlo__failed(g) && hlo__map_init(g, &l.function_of))
+        block = lower_main(&l);
+    if (!hlo__failed(g))
+        hlo__prune(&l, block);
+    g->n_nodes = n_nodes; /* the copy is nothing the user built */
+    g->current = g->main;
+    hlo__map_free(&l.function_of);
+    free(l.to);
+    free(l.effects);
+    free(l.functions);
+    return hlo__failed(g) ? NULL : block;
+}
