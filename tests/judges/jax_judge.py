@@ -345,6 +345,21 @@ def profiler_writes_a_trace():
 
 
 @check
+def arrays_in_column_major_order():
+    from jax.experimental.layout import Format, Layout
+    device = plugin_devices()[0]
+    turned = Format(Layout(major_to_minor=(1, 0)), jax.sharding.SingleDeviceSharding(device))
+    value = random(6, 4)
+    array = jax.jit(lambda x: x * 2, out_shardings=turned)(jax.device_put(value, device))
+    assert array.format.layout.major_to_minor == (1, 0), array.format
+    np.testing.assert_array_equal(np.asarray(array), value * 2)
+    placed = jax.device_put(value, turned)
+    np.testing.assert_array_equal(np.asarray(placed), value)
+    back = jax.jit(lambda x: x + 1, in_shardings=turned)(array)
+    np.testing.assert_array_equal(np.asarray(back), value * 2 + 1)
+
+
+@check
 def errors_are_errors():
     device = plugin_devices()[0]
     value = jax.device_put(random(4, 4), device)
