@@ -318,8 +318,8 @@ hlo_type hlo__gradient_sum_type(const hlo_graph *g, hlo_type type);
  * custom gradients are inlined, dead nodes are gone. NULL on error. */
 hlo_block *hlo__lower(hlo_graph *g);
 /* What a copy of `node` with operands `in` can be had from without it (a transpose of a transpose,
- * a reshape of a reshape …); null when it cannot. For lowering alone: it looks through values that a
- * gradient might be asked for. */
+ * a reshape of a reshape …); null when it cannot. For lowering alone: it looks through values that
+ * a gradient might be asked for. */
 hlo_val hlo__simplify(hlo_graph *g, const hlo_node *node, const hlo_val *in);
 
 typedef struct hlo_mesh_info {
