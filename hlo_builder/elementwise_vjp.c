@@ -45,7 +45,7 @@ static hlo_val d_unary(hlo_graph *g, hlo_op op, hlo_val x, hlo_val y, hlo_val d)
     case HLO_OP_neg:
         return hlo_neg(g, d);
     case HLO_OP_abs:
-        return hlo_mul(g, d, hlo_sign(g, x));
+        return hlo_select(g, hlo_compare(g, HLO_GE, x, hlo_like(g, x, 0)), d, hlo_neg(g, d));
     case HLO_OP_log:
         return hlo_div(g, d, x);
     case HLO_OP_log1p:
