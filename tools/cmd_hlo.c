@@ -8,11 +8,13 @@
 static const char help[] =
     "usage: ttt hlo run FILE [INPUT.npy …] [--plugin P] [options]\n"
     "       ttt hlo compile FILE --target T [options]\n"
+    "       ttt hlo example NAME\n"
     "\n"
     "  run       compile a StableHLO program on a plugin of this machine and run it\n"
     "  compile   compile it for a target, present or not, and report on the result\n"
+    "  example   write one that hlo_builder made\n"
     "\n"
-    "ttt hlo run --help and ttt hlo compile --help tell the rest.\n";
+    "ttt hlo run --help and so on tell the rest.\n";
 static const cmd_spec spec = {"hlo", help, NULL, 0};
 
 bool hlo_overrides_add(const char *text, void *field)
@@ -55,11 +57,13 @@ int cmd_hlo(int argc, char **argv)
         return hlo_run(argc - 1, argv + 1);
     if (argc >= 2 && strcmp(argv[1], "compile") == 0)
         return hlo_compile(argc - 1, argv + 1);
+    if (argc >= 2 && strcmp(argv[1], "example") == 0)
+        return hlo_example(argc - 1, argv + 1);
     if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
         fputs(help, stdout);
         return CMD_OK;
     }
     if (argc < 2)
-        return cmd_wrong_use(&spec, "run or compile?");
-    return cmd_wrong_use(&spec, "\"%s\" is neither run nor compile", argv[1]);
+        return cmd_wrong_use(&spec, "run, compile or example?");
+    return cmd_wrong_use(&spec, "\"%s\" is none of run, compile and example", argv[1]);
 }

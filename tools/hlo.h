@@ -23,5 +23,6 @@ pjrt_status *hlo_read_program(const char *path, char **bytes, pjrt_program *prog
 
 int hlo_run(int argc, char **argv);
 int hlo_compile(int argc, char **argv);
+int hlo_example(int argc, char **argv);
 
 #endif
