@@ -396,7 +396,8 @@ hlo_val hlo_partition_id(hlo_graph *g); /* u32 */
  */
 
 /* d loss / d wrt[i] into out[i], each of wrt[i]'s shape. `loss` is a float scalar. Works through
- * everything with a gradient, its own results included: gradients of gradients. */
+ * everything with a gradient, its own results included: gradients of gradients. Constants cannot be
+ * asked for; hlo_keep of one can. */
 void hlo_grad(hlo_graph *g, hlo_val loss, const hlo_val *wrt, int n, hlo_val *out);
 /* The same for any outputs with given gradients of theirs. A null one counts as zero. */
 void hlo_vjp(hlo_graph *g, const hlo_val *outputs, const hlo_val *d_outputs, int n_outputs,

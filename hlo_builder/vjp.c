@@ -267,6 +267,14 @@ void hlo_vjp(hlo_graph *g, const hlo_val *outputs, const hlo_val *d_outputs, int
                      hlo_type_name(values[n_outputs + i]->shape.type));
             return;
         }
+        /* What was computed with it may have been folded, and no longer depends on it. */
+        if (values[n_outputs + i]->node->op == HLO_OP_CONSTANT) {
+            hlo_fail(g, HLO_ERROR_VALUE,
+                     "vjp: value %d is a constant; take hlo_keep of it, use that, and ask for its "
+                     "gradient",
+                     i);
+            return;
+        }
     }
     walk w = {.g = g};
     if (hlo__map_init(g, &w.grads) && hlo__map_init(g, &w.is_from))

@@ -78,9 +78,10 @@ static void build_scan(hlo_graph *g)
 {
     hlo_val x = hlo_param(g, "x", HLO_SHAPE(HLO_F32, STEPS, 8, WIDTH));
     hlo_val w = hlo_param(g, "w", HLO_SHAPE(HLO_F32, WIDTH, WIDTH));
+    hlo_val small = hlo_mul(g, w, hlo_like(g, w, 1.0 / WIDTH)); /* or gradients would explode */
     hlo_val state = hlo_full(g, HLO_SHAPE(HLO_F32, 8, WIDTH), 0), states, d[2];
     hlo_scope_push(g, "rnn");
-    hlo_scan(g, rnn_step, &w, &state, 1, &x, 1, &states, 1,
+    hlo_scan(g, rnn_step, &small, &state, 1, &x, 1, &states, 1,
              &(hlo_scan_options){.checkpoint = {16}});
     hlo_scope_pop(g);
     hlo_val loss = hlo_mean(g, hlo_mul(g, states, states), HLO_DIMS(0, 1, 2));
