@@ -7,6 +7,7 @@
  */
 #include "hlo_builder/lower.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static void lower_nodes(hlo_lowering *l, const hlo_block *block, const hlo_val *args,
@@ -14,13 +15,12 @@ static void lower_nodes(hlo_lowering *l, const hlo_block *block, const hlo_val *
 
 static hlo_val lowered(const hlo_lowering *l, const hlo_value *v)
 {
-    uint32_t id = l->to[v->id];
-    return id == 0 ? (hlo_val){0} : (hlo_val){id, l->g->serial};
+    return hlo__handle(l->g, l->to[v->id]);
 }
 
 static void set_lowered(hlo_lowering *l, const hlo_value *v, hlo_val to)
 {
-    l->to[v->id] = to.id;
+    l->to[v->id] = to.id == 0 ? NULL : l->g->values[to.id - 1];
 }
 
 /* Blocks of the copy see nothing outside them, for they are closed from the start. */
@@ -313,21 +313,84 @@ static void lower_inline(hlo_lowering *l, const hlo_node *node, const hlo_val *i
         set_lowered(l, node->out[i], results[i]);
 }
 
-static void lower_node(hlo_lowering *l, const hlo_node *node)
+/* What a reduction of nothing gives. */
+static hlo_val identity(hlo_graph *g, int64_t kind, hlo_type type)
+{
+    bool is_signed = type == HLO_S64 || type == HLO_S32;
+    int bits = hlo_type_bits(type);
+    int64_t ones = type == HLO_PRED ? 1 : is_signed || bits == 64 ? -1 : (1ll << bits) - 1;
+    int64_t largest = !is_signed ? ones : bits == 64 ? INT64_MAX : INT32_MAX;
+    switch (kind) {
+    case HLO_REDUCE_MUL:
+        return hlo_scalar(g, type, 1);
+    case HLO_REDUCE_MAX:
+        if (hlo_type_is_float(type))
+            return hlo_scalar(g, type, -INFINITY);
+        return hlo_scalar_int(g, type, is_signed ? -largest - 1 : 0);
+    case HLO_REDUCE_MIN:
+        return hlo_type_is_float(type) ? hlo_scalar(g, type, INFINITY)
+                                       : hlo_scalar_int(g, type, largest);
+    case HLO_REDUCE_AND:
+        return hlo_scalar_int(g, type, ones);
+    default:
+        return hlo_scalar(g, type, 0);
+    }
+}
+
+/* StableHLO's takes the value it starts from as an operand. */
+static hlo_node *lower_reduce(hlo_graph *g, const hlo_node *node, hlo_val x)
+{
+    const hlo_reduce_attrs *attrs = node->attrs;
+    const char *scope = g->scope;
+    g->scope = node->scope;
+    hlo_val in[2] = {x, identity(g, attrs->kind, node->in[0]->shape.type)};
+    hlo_node *copy =
+        hlo__add(g, HLO_OP_REDUCE, in, 2, &node->out[0]->shape, 1, node->attrs, node->attrs_size);
+    g->scope = scope;
+    return copy;
+}
+
+/*
+ * Nearly every node takes this way, so it is short: the attributes are shared, and equal nodes are
+ * not looked for, for they were merged when the block was built.
+ */
+static hlo_node *copy_node(hlo_lowering *l, const hlo_node *node)
 {
     hlo_graph *g = l->g;
-    enum { FEW = 8 };
-    hlo_val few[FEW], *in = node->n_in <= FEW ? few : scratch(g, node->n_in);
-    hlo_node *copy;
+    size_t n_in = (size_t)node->n_in, n_out = (size_t)node->n_out;
+    hlo_node *copy = hlo__alloc(g, sizeof *copy + (n_in + n_out) * sizeof(hlo_value *));
+    if (copy == NULL)
+        return NULL;
+    *copy = *node;
+    copy->block = g->current;
+    copy->mark = 0;
+    copy->in = (hlo_value **)(copy + 1);
+    copy->out = copy->in + n_in;
+    for (size_t i = 0; i < n_in; i++)
+        copy->in[i] = l->to[node->in[i]->id];
+    for (size_t i = 0; i < n_out; i++) {
+        copy->out[i] = hlo__new_value(g, copy, (int)i, &node->out[i]->shape);
+        l->to[node->out[i]->id] = copy->out[i];
+    }
+    if (hlo__failed(g) || !hlo__block_append(g, g->current, copy))
+        return NULL;
+    if (node->op == HLO_OP_CUSTOM_CALL &&
+        ((const hlo_custom_call_options *)node->attrs)->has_side_effect)
+        remember_effect(l, copy);
+    return copy;
+}
+
+/* Those that do not become a copy of themselves. */
+static void lower_special(hlo_lowering *l, const hlo_node *node)
+{
+    hlo_graph *g = l->g;
+    hlo_node *copy = NULL;
+    hlo_val *in = scratch(g, node->n_in);
     if (in == NULL)
         return;
     for (int i = 0; i < node->n_in; i++)
         in[i] = lowered(l, node->in[i]);
     switch (node->op) {
-    case HLO_OP_STOP_GRADIENT:
-    case HLO_OP_KEEP:
-        set_lowered(l, node->out[0], in[0]);
-        return;
     case HLO_OP_REMAT:
     case HLO_OP_CUSTOM_VJP:
         lower_inline(l, node, in);
@@ -335,16 +398,27 @@ static void lower_node(hlo_lowering *l, const hlo_node *node)
     case HLO_OP_SCAN:
         lower_scan(l, node, in);
         return;
+    case HLO_OP_REDUCE:
+        copy = lower_reduce(g, node, in[0]);
+        break;
+    case HLO_OP_CONSTANT: /* inlined bodies bring their own: these are merged once more */
+        copy = hlo__clone_node(g, node, in);
+        break;
     default:
-        copy = node->n_regions > 0 ? lower_region_op(l, node, in) : hlo__clone_node(g, node, in);
+        copy = lower_region_op(l, node, in);
     }
-    if (copy == NULL)
-        return;
-    if (node->op == HLO_OP_CUSTOM_CALL &&
-        ((const hlo_custom_call_options *)node->attrs)->has_side_effect)
-        remember_effect(l, copy);
-    for (int i = 0; i < node->n_out; i++)
+    for (int i = 0; i < node->n_out && copy != NULL; i++)
         set_lowered(l, node->out[i], hlo__out(copy, i));
+}
+
+static void lower_node(hlo_lowering *l, const hlo_node *node)
+{
+    if (node->op == HLO_OP_STOP_GRADIENT || node->op == HLO_OP_KEEP)
+        l->to[node->out[0]->id] = l->to[node->in[0]->id];
+    else if (node->n_regions > 0 || node->op == HLO_OP_REDUCE || node->op == HLO_OP_CONSTANT)
+        lower_special(l, node);
+    else
+        copy_node(l, node);
 }
 
 /* The nodes of a block into the current one of the copy. */

@@ -12,7 +12,7 @@ typedef struct hlo_lowered_function {
 typedef struct hlo_lowering {
     hlo_graph *g;
     uint32_t first; /* id of the first value of the copy */
-    uint32_t *to;   /* by a value's id, the id of what it has become */
+    hlo_value **to; /* by a value's id, what it has become */
     bool effect;    /* what was lowered into the current region has a side effect */
     hlo_node **effects;
     size_t n_effects, cap_effects;

@@ -303,7 +303,7 @@ const char *hlo__function_name(hlo_writer *w, hlo_block *block, const char *wish
 static void name_args(hlo_writer *w, const hlo_block *block)
 {
     w->next = 0;
-    w->scope = "";
+    w->scope = hlo__intern(w->g, "");
     for (int i = 0; i < block->n_params; i++)
         w->names[block->params[i]->id] = (hlo_name){(uint32_t)i, -1, true};
 }
@@ -425,18 +425,28 @@ static void write_module(hlo_writer *w, const hlo_block *block)
     write_locations(w);
 }
 
-/* A result can take the memory of one argument only. */
+/* A result can take the memory of one argument only, and lives where that one does. */
 static bool check_donations(hlo_graph *g)
 {
     bool *taken = hlo__alloc(g, g->n_results + 1);
     for (size_t i = 0; i < g->n_params && !hlo__failed(g); i++) {
-        int result = g->params[i].alias;
-        if (result < 0)
+        hlo_io *param = &g->params[i];
+        if (param->alias < 0)
             continue;
-        if (taken[result])
+        hlo_io *result = &g->results[param->alias];
+        if (taken[param->alias])
             hlo_fail(g, HLO_ERROR_VALUE, "write: two parameters are donated to result \"%s\"",
-                     g->results[result].name);
-        taken[result] = true;
+                     result->name);
+        else if (param->sharded && result->sharded &&
+                 memcmp(&param->spec, &result->spec, sizeof param->spec) != 0)
+            hlo_fail(g, HLO_ERROR_SHAPE,
+                     "write: parameter \"%s\" is donated to result \"%s\", which has another spec",
+                     param->name, result->name);
+        else if (param->sharded != result->sharded) { /* what only one was told holds for both */
+            param->spec = result->spec = param->sharded ? param->spec : result->spec;
+            param->sharded = result->sharded = true;
+        }
+        taken[param->alias] = true;
     }
     return !hlo__failed(g);
 }
