@@ -131,6 +131,20 @@ absl::StatusOr<std::unique_ptr<xla::PjRtClient>> NewXlaClient(const ClientOption
     return xla::GetXlaPjrtCpuClient(std::move(out));
 }
 
+/* A number for the set of features that code was compiled for: FNV-1a, the same in every build. */
+absl::StatusOr<uint64_t> MachineFeatures(xla::PjRtClient *client)
+{
+    PJRT_CPU_ASSIGN(const xla::PjRtTopologyDescription *topology, client->GetTopologyDescription());
+    uint64_t hash = 0xcbf29ce484222325;
+    for (const std::string &feature : static_cast<const xla::CpuTopologyDescription *>(topology)
+                                          ->cpu_topology()
+                                          .machine_attributes()) {
+        for (char c : feature + ",")
+            hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+    }
+    return hash;
+}
+
 absl::Status Client_Create(PJRT_Client_Create_Args *args)
 {
     PJRT_CPU_ASSIGN(ClientOptions options,
@@ -138,9 +152,11 @@ absl::Status Client_Create(PJRT_Client_Create_Args *args)
     auto out = std::make_unique<PJRT_Client>();
     PJRT_CPU_ASSIGN(out->client, NewXlaClient(options));
     out->platform_name = std::string(out->client->platform_name());
-    /* XLA's own answer is just "cpu". Serialized executables are tied to the library, so name it.
-     */
-    out->platform_version = absl::StrCat("XLA:CPU of tensorflow ", TF_Version());
+    /* XLA's own answer is just "cpu". Serialized executables are tied to the library and to the
+     * machine's features, so name both. */
+    PJRT_CPU_ASSIGN(uint64_t features, MachineFeatures(out->client.get()));
+    out->platform_version = absl::StrCat("XLA:CPU of tensorflow ", TF_Version(),
+                                         ", machine features ", absl::Hex(features));
     for (xla::PjRtDevice *device : out->client->devices()) {
         PJRT_Device &handle = out->devices.emplace_back();
         handle.device = device;
