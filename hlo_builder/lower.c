@@ -6,6 +6,7 @@
  * copy (lower_prune.c), where each region belongs to one node and may be changed.
  */
 #include "hlo_builder/lower.h"
+#include "hlo_builder/fold.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -127,6 +128,8 @@ typedef struct scan {
     bool reverse;
     int n_carry, n_inputs, n_outputs, n_captured;
     hlo_val *args, *results; /* of the body, scratch */
+    bool *is_splat; /* inputs that are one number all over: their slices are made in place */
+    hlo_number *splats;
 } scan;
 
 static hlo_val *scratch(hlo_graph *g, int n)
@@ -144,7 +147,9 @@ static void scan_step(scan *s, int64_t place, hlo_val index, const hlo_val *at)
     memcpy(s->args + 1, at + 1, (size_t)s->n_carry * sizeof *at);
     for (int i = 0; i < s->n_inputs; i++) {
         hlo_val *slice = &s->args[1 + s->n_carry + i];
-        if (place < 0) {
+        if (s->is_splat[i]) {
+            *slice = hlo__splat(g, s->body->params[1 + s->n_carry + i]->shape, s->splats[i]);
+        } else if (place < 0) {
             *slice = hlo_index(g, inputs[i], 0, index);
         } else {
             hlo_dims dims = {.n = hlo_rank(g, inputs[i]) - 1};
@@ -283,12 +288,16 @@ static void lower_scan(hlo_lowering *l, const hlo_node *node, const hlo_val *in)
     s.n_captured = node->n_in - s.n_carry - s.n_inputs;
     s.args = scratch(g, s.body->n_params);
     s.results = scratch(g, s.body->n_results);
+    s.is_splat = hlo__alloc(g, (size_t)(s.n_inputs + 1) * sizeof *s.is_splat);
+    s.splats = hlo__alloc(g, (size_t)(s.n_inputs + 1) * sizeof *s.splats);
     hlo_val *at = scratch(g, 1 + node->n_in + s.n_outputs);
     if (hlo__failed(g))
         return;
     memcpy(at + 1, in, (size_t)s.n_carry * sizeof *in);
     memcpy(at + 1 + s.n_carry + s.n_outputs, in + s.n_carry,
            (size_t)(s.n_inputs + s.n_captured) * sizeof *in);
+    for (int i = 0; i < s.n_inputs; i++)
+        s.is_splat[i] = hlo__splat_of(g, in[s.n_carry + i], &s.splats[i]);
     const char *scope = g->scope;
     g->scope = node->scope;
     if (s.length / s.unroll < 2)
