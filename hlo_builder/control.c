@@ -405,16 +405,15 @@ static void call(hlo_graph *g, const char *name, bool composite, hlo_body body, 
 {
     hlo_val *all;
     int n_all;
-    set_null(out, n_out);
-    if (!check_counts(g, HLO_OP_CALL, n_in, n_out, body != NULL))
-        return;
-    if (name == NULL || name[0] == '\0') {
+    hlo_node *node = NULL;
+    if (!hlo__failed(g) && (name == NULL || name[0] == '\0'))
         hlo_fail(g, HLO_ERROR_VALUE, "call: a function needs a name");
-        return;
+    if (check_counts(g, HLO_OP_CALL, n_in, n_out, body != NULL)) {
+        hlo_block *region = hlo__build_body(g, body, ctx, in, n_in, n_out, &all, &n_all);
+        if (region != NULL)
+            node = add_call(g, name, composite, region, all, n_all);
     }
-    hlo_block *region = hlo__build_body(g, body, ctx, in, n_in, n_out, &all, &n_all);
-    if (region != NULL)
-        take_outs(add_call(g, name, composite, region, all, n_all), out, n_out);
+    take_outs(node, out, n_out); /* at the end: `out` may be `in` */
 }
 
 void hlo_call(hlo_graph *g, const char *name, hlo_body body, void *ctx, const hlo_val *in, int n_in,
@@ -504,12 +503,9 @@ static bool check_custom_call(hlo_graph *g, const hlo_custom_call_options *o, co
     return check_aliases(g, o, in, n_in, shapes, n_out);
 }
 
-void hlo_custom_call(hlo_graph *g, const hlo_custom_call_options *options, const hlo_val *in,
-                     int n_in, const hlo_shape *shapes, hlo_val *out, int n_out)
+static hlo_node *add_custom_call(hlo_graph *g, const hlo_custom_call_options *options,
+                                 const hlo_val *in, int n_in, const hlo_shape *shapes, int n_out)
 {
-    set_null(out, n_out);
-    if (!check_custom_call(g, options, in, n_in, shapes, n_out))
-        return;
     hlo_custom_call_options attrs;
     memset(&attrs, 0, sizeof attrs);
     attrs.target = hlo__intern(g, options->target);
@@ -521,8 +517,16 @@ void hlo_custom_call(hlo_graph *g, const hlo_custom_call_options *options, const
     attrs.has_side_effect = options->has_side_effect;
     attrs.vjp = options->vjp;
     attrs.vjp_ctx = options->vjp_ctx;
-    take_outs(hlo__add(g, HLO_OP_CUSTOM_CALL, in, n_in, shapes, n_out, &attrs, sizeof attrs), out,
-              n_out);
+    return hlo__add(g, HLO_OP_CUSTOM_CALL, in, n_in, shapes, n_out, &attrs, sizeof attrs);
+}
+
+void hlo_custom_call(hlo_graph *g, const hlo_custom_call_options *options, const hlo_val *in,
+                     int n_in, const hlo_shape *shapes, hlo_val *out, int n_out)
+{
+    hlo_node *node = NULL;
+    if (check_custom_call(g, options, in, n_in, shapes, n_out))
+        node = add_custom_call(g, options, in, n_in, shapes, n_out);
+    take_outs(node, out, n_out);
 }
 
 void hlo_barrier(hlo_graph *g, const hlo_val *in, int n, hlo_val *out)

@@ -246,30 +246,36 @@ static hlo_node *add_manual(hlo_graph *g, hlo_body body, void *ctx, const hlo_va
                               sizeof attrs, &block, 1);
 }
 
+/* Without a mesh there is one device, whose pieces are the whole: the body is built in place. */
+static void build_whole(hlo_graph *g, hlo_body body, void *ctx, const hlo_val *in, int n_in,
+                        hlo_val *out, int n_out)
+{
+    hlo_value **values = hlo__alloc(g, (size_t)(n_in + n_out) * sizeof *values);
+    hlo_val *given = hlo__alloc(g, (size_t)(n_in + 1) * sizeof *given);
+    if (values == NULL || given == NULL || !hlo__values(g, HLO_OP_MANUAL, in, n_in, values))
+        return;
+    if (n_in > 0)
+        memcpy(given, in, (size_t)n_in * sizeof *in); /* `out` may be `in` */
+    for (int i = 0; i < n_out; i++)
+        out[i] = (hlo_val){0};
+    body(g, ctx, given, out);
+    hlo__values(g, HLO_OP_MANUAL, out, n_out, values);
+}
+
 void hlo_manual(hlo_graph *g, hlo_body body, void *ctx, const hlo_val *in, const hlo_spec *in_specs,
                 int n_in, hlo_val *out, const hlo_spec *out_specs, int n_out)
 {
-    for (int i = 0; i < n_out; i++)
-        out[i] = (hlo_val){0};
-    if (hlo__failed(g))
-        return;
-    if (n_in < 0 || n_out < 1 || body == NULL) {
+    if (!hlo__failed(g) && (n_in < 0 || n_out < 1 || body == NULL))
         hlo_fail(g, HLO_ERROR_VALUE, "manual: %d inputs, %d results%s", n_in, n_out,
                  body == NULL ? ", no body" : "");
-        return;
-    }
-    if (g->mesh.n == 0) { /* one device, whose pieces are the whole */
+    if (!hlo__failed(g) && g->mesh.n == 0) {
         g->spec_ignored = true;
-        hlo_value **values = hlo__alloc(g, (size_t)(n_in + n_out) * sizeof *values);
-        if (values != NULL && hlo__values(g, HLO_OP_MANUAL, in, n_in, values)) {
-            body(g, ctx, in, out);
-            hlo__values(g, HLO_OP_MANUAL, out, n_out, values);
-        }
-        for (int i = 0; i < n_out && hlo__failed(g); i++)
-            out[i] = (hlo_val){0};
-        return;
+        build_whole(g, body, ctx, in, n_in, out, n_out);
+    } else if (!hlo__failed(g)) {
+        hlo_node *node = add_manual(g, body, ctx, in, in_specs, n_in, out_specs, n_out);
+        for (int i = 0; i < n_out; i++)
+            out[i] = hlo__out(node, i);
     }
-    hlo_node *node = add_manual(g, body, ctx, in, in_specs, n_in, out_specs, n_out);
-    for (int i = 0; i < n_out; i++)
-        out[i] = hlo__out(node, i);
+    for (int i = 0; i < n_out && hlo__failed(g); i++)
+        out[i] = (hlo_val){0};
 }
