@@ -314,8 +314,12 @@ hlo_type hlo__gradient_sum_type(const hlo_graph *g, hlo_type type);
 /* ---- lowering and writing ----------------------------------------------------------------------
  */
 
-/* @main and the functions it calls in terms of what StableHLO has: scans are whiles, remat and
- * custom gradients are inlined, dead nodes are gone. NULL on error. */
+/*
+ * A copy of @main and the functions it calls in terms of what StableHLO has: scans are whiles,
+ * remat and custom gradients are inlined, a REDUCE has the value it starts from as second operand,
+ * dead nodes are gone. A WHILE's and CASE's regions belong to it alone; CALL nodes share theirs.
+ * NULL on error.
+ */
 hlo_block *hlo__lower(hlo_graph *g);
 /* What a copy of `node` with operands `in` can be had from without it (a transpose of a transpose,
  * a reshape of a reshape …); null when it cannot. For lowering alone: it looks through values that
