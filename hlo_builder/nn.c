@@ -61,6 +61,8 @@ static hlo_val coefficient(hlo_graph *g, hlo_val x, hlo_val c, const char *name)
 /* The mean along the last dimension, which stays, of size 1. */
 static hlo_val mean_keep(hlo_graph *g, hlo_val x)
 {
+    if (hlo__failed(g)) /* then x has no shape to look at */
+        return (hlo_val){0};
     hlo_dims kept = hlo__dims_of(hlo_shape_of(g, x)), last = HLO_DIMS(kept.n - 1);
     kept.d[last.d[0]] = 1;
     return hlo_reshape(g, hlo_mean(g, x, last), kept);
@@ -442,6 +444,8 @@ hlo_val hlo_rope(hlo_graph *g, hlo_val x, hlo_val positions, double theta, bool 
     hlo_type type = xs->type, wide = hlo__wide_type(type);
     hlo_val angle = angles(g, positions, wide, xs->dims[xs->rank - 1] / 2, theta);
     x = hlo_convert(g, x, wide);
+    if (hlo__failed(g))
+        return (hlo_val){0};
     x = interleaved ? rope_interleaved(g, x, angle) : rope_halves(g, x, angle);
     return leave(g, hlo_convert(g, x, type));
 }
