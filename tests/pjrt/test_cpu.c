@@ -121,6 +121,47 @@ static void a_matmul_multiplies(void **state)
     pjrt_executable_free(exe);
 }
 
+/* The example that opens pjrt.h, as it stands there. */
+static pjrt_status *square(const char *program, float x[4])
+{
+    pjrt_plugin *cpu;
+    pjrt_client *own = NULL;
+    pjrt_executable *exe = NULL;
+    pjrt_buffer *in = NULL, *out = NULL;
+    pjrt_status *st = pjrt_plugin_load("cpu", &cpu);
+    if (!st)
+        st = pjrt_client_create(cpu, NULL, &own);
+    if (!st)
+        st = pjrt_compile(own, pjrt_program_text(program), NULL, &exe);
+    if (!st)
+        st = pjrt_buffer_from_host(pjrt_client_device(own, 0), PJRT_F32, (int64_t[]){4}, 1, x, NULL,
+                                   NULL, &in);
+    if (!st)
+        st = pjrt_execute(exe, &in, 1, NULL, &out, 1, NULL);
+    if (!st)
+        st = pjrt_buffer_to_host(out, x, 4 * sizeof(float), NULL);
+    pjrt_buffer_free(out);
+    pjrt_buffer_free(in);
+    pjrt_executable_free(exe);
+    pjrt_client_free(own);
+    return st;
+}
+
+static void the_example_of_the_header_works(void **state)
+{
+    (void)state;
+    NEED_PLUGIN();
+    float x[] = {1, 2, 3, 4};
+    ASSERT_OK(square("func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {\n"
+                     "  %0 = stablehlo.multiply %a, %a : tensor<4xf32>\n"
+                     "  return %0 : tensor<4xf32>\n}",
+                     x));
+    assert_true(x[0] == 1 && x[3] == 16);
+    pjrt_status *st = square("no program", x);
+    assert_string_equal(pjrt_status_call(st), "PJRT_Client_Compile");
+    pjrt_status_free(st);
+}
+
 static void every_type_goes_through_a_program(void **state)
 {
     (void)state;
@@ -667,6 +708,37 @@ static void a_c_function_runs_inside_a_program(void **state)
     pjrt_executable_free(exe);
 }
 
+static XLA_FFI_Error *impostor(XLA_FFI_CallFrame *frame)
+{
+    if (!pjrt_ffi_answer_metadata(frame, false))
+        memset(((XLA_FFI_Buffer *)frame->rets.rets[0])->data, 0, 16);
+    return NULL;
+}
+
+/* T34: a name belongs to the function that had it first, whether the plugin says so or not. */
+static void a_name_is_registered_once(void **state)
+{
+    (void)state;
+    NEED_PLUGIN();
+    float back[4];
+    ASSERT_OK(pjrt_ffi_register(plugin, "ttt_test_twice", "cpu", pointer_to(twice), false));
+    pjrt_status_free(
+        pjrt_ffi_register(plugin, "ttt_test_twice", "cpu", pointer_to(impostor), false));
+    pjrt_executable *exe =
+        compile("func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {\n"
+                "  %0 = stablehlo.custom_call @ttt_test_twice(%a) {api_version = 4 : i32}\n"
+                "       : (tensor<4xf32>) -> tensor<4xf32>\n"
+                "  return %0 : tensor<4xf32>\n}",
+                NULL);
+    pjrt_buffer *out, *in = support_upload4(device(0), 1, 2, 3, 4);
+    ASSERT_OK(pjrt_execute(exe, &in, 1, NULL, &out, 1, NULL));
+    ASSERT_OK(pjrt_buffer_to_host(out, back, sizeof back, NULL));
+    assert_true(back[3] == 8);
+    pjrt_buffer_free(in);
+    pjrt_buffer_free(out);
+    pjrt_executable_free(exe);
+}
+
 /* What goes wrong while a program runs arrives with the handler's words, not as zeros. */
 static void an_error_of_a_handler_arrives(void **state)
 {
@@ -769,6 +841,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_is_the_cpu),
         cmocka_unit_test(a_matmul_multiplies),
+        cmocka_unit_test(the_example_of_the_header_works),
         cmocka_unit_test(every_type_goes_through_a_program),
         cmocka_unit_test(empty_arrays_scalars_and_strides),
         cmocka_unit_test(a_transposed_result_arrives_row_major),
@@ -789,6 +862,7 @@ int main(void)
         cmocka_unit_test(executables_are_saved_and_loaded),
         cmocka_unit_test(a_trace_can_be_taken),
         cmocka_unit_test(a_c_function_runs_inside_a_program),
+        cmocka_unit_test(a_name_is_registered_once),
         cmocka_unit_test(an_error_of_a_handler_arrives),
         cmocka_unit_test(clients_live_side_by_side_and_go_in_any_order),
         cmocka_unit_test(threads_share_an_executable),

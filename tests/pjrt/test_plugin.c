@@ -358,6 +358,39 @@ static void a_failed_start_is_final(void **state)
     support_fake_remove(&fake);
 }
 
+/* Off a TPU machine libtpu would ask for instance metadata for minutes. What the user set stays. */
+static void libtpu_is_told_what_machine_this_is(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"TPU_SKIP_MDS_QUERY", "TPU_ACCELERATOR_TYPE",
+                                        "TPU_WORKER_HOSTNAMES", "TPU_WORKER_ID",
+                                        "ALLOW_MULTIPLE_LIBTPU_LOAD"};
+    enum { NAMES = sizeof names / sizeof *names };
+    support_fake fake, other;
+    if (pjrt__on_tpu_machine()) {
+        print_message("this is a TPU machine\n");
+        skip();
+    }
+    for (int i = 0; i < NAMES; i++)
+        unsetenv(names[i]);
+    support_fake_open(&other);
+    ASSERT_OK(load(&other));
+    for (int i = 0; i < NAMES; i++)
+        assert_null(getenv(names[i])); /* other plugins are none of this */
+    support_fake_remove(&other);
+    support_fake_open(&fake);
+    const char *path = support_path(fake.folder, "libtpu.so");
+    assert_int_equal(rename(fake.path, path), 0);
+    setenv("TPU_WORKER_ID", "7", 1);
+    ASSERT_OK(pjrt_plugin_load(path, &fake.plugin));
+    for (int i = 0; i < NAMES; i++)
+        assert_non_null(getenv(names[i]));
+    assert_string_equal(getenv("TPU_SKIP_MDS_QUERY"), "1");
+    assert_string_equal(getenv("ALLOW_MULTIPLE_LIBTPU_LOAD"), "1");
+    assert_string_equal(getenv("TPU_WORKER_ID"), "7");
+    support_fake_remove(&fake);
+}
+
 static void files_that_are_no_plugins_are_refused(void **state)
 {
     (void)state;
@@ -431,6 +464,7 @@ int main(void)
         cmocka_unit_test(attributes_of_every_kind_arrive),
         cmocka_unit_test(unknown_extensions_are_kept_and_passed),
         cmocka_unit_test(a_failed_start_is_final),
+        cmocka_unit_test(libtpu_is_told_what_machine_this_is),
         cmocka_unit_test(files_that_are_no_plugins_are_refused),
         cmocka_unit_test(the_hash_is_that_of_the_file),
         cmocka_unit_test(a_file_that_is_gone_has_no_hash),
