@@ -35,17 +35,15 @@ static void add_inlined(hlo_graph *g, hlo_op op, hlo_body body, void *ctx, const
 {
     hlo_val *all;
     int n_all;
-    for (int i = 0; i < n_out; i++)
-        out[i] = (hlo_val){0};
+    hlo_node *node = NULL;
     hlo_block *block = hlo__build_body(g, body, ctx, in, n_in, n_out, &all, &n_all);
     hlo_shape *shapes = hlo__alloc(g, (size_t)(n_out + 1) * sizeof *shapes);
-    if (block == NULL || shapes == NULL)
-        return;
-    for (int i = 0; i < n_out; i++)
-        shapes[i] = block->results[i]->shape;
-    hlo_node *node =
-        hlo__add_region_op(g, op, all, n_all, shapes, n_out, attrs, attrs_size, &block, 1);
-    for (int i = 0; i < n_out; i++)
+    if (block != NULL && shapes != NULL) {
+        for (int i = 0; i < n_out; i++)
+            shapes[i] = block->results[i]->shape;
+        node = hlo__add_region_op(g, op, all, n_all, shapes, n_out, attrs, attrs_size, &block, 1);
+    }
+    for (int i = 0; i < n_out; i++) /* only now: `out` may be `in` */
         out[i] = hlo__out(node, i);
 }
 
