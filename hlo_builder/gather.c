@@ -6,17 +6,12 @@
  */
 #include "hlo_builder/dims.h"
 
-static bool is_index(hlo_type type)
-{
-    return type != HLO_TYPE_NONE && type != HLO_PRED && !hlo_type_is_float(type);
-}
-
 /* What is wrong with the dimension numbers for such an operand and indices, or NULL; cleans them.
  * `rank` is that of a gather's result or of a scatter's updates. */
 static const char *check_dims(const hlo_shape *x, const hlo_shape *indices, hlo_gather_dims *d,
                               int64_t rank)
 {
-    if (!is_index(indices->type))
+    if (!hlo__is_integer(indices->type))
         return "indices are integers";
     if (d->index_vector_dim < 0 || d->index_vector_dim > indices->rank)
         return "index_vector_dim is no dimension of the indices, nor the one behind them";
@@ -277,7 +272,7 @@ hlo_val hlo_take(hlo_graph *g, hlo_val table, hlo_val indices)
         return (hlo_val){0};
     const hlo_shape *xs = &values[0]->shape, *is = &values[1]->shape;
     hlo_shape result = {.type = xs->type, .rank = is->rank + xs->rank - 1};
-    if (xs->rank < 1 || result.rank > HLO_MAX_RANK || !is_index(is->type)) {
+    if (xs->rank < 1 || result.rank > HLO_MAX_RANK || !hlo__is_integer(is->type)) {
         hlo__fail_op(g, HLO_OP_GATHER, in, 2,
                      "take is of a table [rows, ...] and integer indices, %d dimensions at most",
                      HLO_MAX_RANK);

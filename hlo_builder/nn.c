@@ -260,8 +260,7 @@ hlo_val hlo_cross_entropy(hlo_graph *g, hlo_val logits, hlo_val labels)
         return (hlo_val){0};
     const hlo_shape *xs = hlo_shape_of(g, logits), *ls = hlo_shape_of(g, labels);
     char text[2][HLO_SHAPE_TEXT];
-    bool integer = ls->type != HLO_PRED && !hlo_type_is_float(ls->type);
-    if (!integer || xs->rank != ls->rank + 1 ||
+    if (!hlo__is_integer(ls->type) || xs->rank != ls->rank + 1 ||
         memcmp(xs->dims, ls->dims, (size_t)ls->rank * sizeof *ls->dims) != 0) {
         hlo_fail(g, HLO_ERROR_SHAPE,
                  "labels are an integer for each row of the logits; %s does not go with %s",

@@ -1,11 +1,6 @@
 /* Reductions, cumulative sums and argmax. */
 #include "hlo_builder/dims.h"
 
-static bool is_integer(hlo_type type)
-{
-    return type != HLO_PRED && !hlo_type_is_float(type);
-}
-
 static bool kind_takes(hlo_reduce_kind kind, hlo_type type)
 {
     switch (kind) {
@@ -16,7 +11,7 @@ static bool kind_takes(hlo_reduce_kind kind, hlo_type type)
         return type != HLO_PRED;
     case HLO_REDUCE_AND:
     case HLO_REDUCE_OR:
-        return type == HLO_PRED || is_integer(type);
+        return type == HLO_PRED || hlo__is_integer(type);
     }
     return false;
 }
@@ -117,8 +112,7 @@ hlo_val hlo_reduce_keep(hlo_graph *g, hlo_reduce_kind kind, hlo_val x, hlo_dims 
 /* ---- cumulative sums and products --------------------------------------------------------------
  */
 
-/* x moved by `by` places along `dim`, towards the end when positive; `fill` comes in. */
-static hlo_val shift(hlo_graph *g, hlo_val x, int dim, int64_t by, double fill)
+hlo_val hlo__shift(hlo_graph *g, hlo_val x, int dim, int64_t by, double fill)
 {
     hlo_dims zero = {.n = hlo_rank(g, x)}, low = zero, high = zero;
     low.d[dim] = by;
@@ -136,7 +130,7 @@ static hlo_val cumulate(hlo_graph *g, hlo_val x, int dim, int sign, double neutr
 {
     int64_t length = hlo_dim(g, x, dim);
     for (int64_t step = 1; step < length && !hlo__failed(g); step *= 2)
-        x = join(g, x, shift(g, x, dim, sign * step, neutral));
+        x = join(g, x, hlo__shift(g, x, dim, sign * step, neutral));
     return x;
 }
 
@@ -224,8 +218,8 @@ static hlo_val vjp_product(hlo_graph *g, const hlo_node *node, const hlo_dims *d
         back.d[order.d[i]] = i;
     }
     hlo_val x = hlo_reshape(g, hlo_transpose(g, hlo__in(g, node, 0), order), flat);
-    hlo_val before = shift(g, cumulate(g, x, last, 1, 1, hlo_mul), last, 1, 1);
-    hlo_val behind = shift(g, cumulate(g, x, last, -1, 1, hlo_mul), last, -1, 1);
+    hlo_val before = hlo__shift(g, cumulate(g, x, last, 1, 1, hlo_mul), last, 1, 1);
+    hlo_val behind = hlo__shift(g, cumulate(g, x, last, -1, 1, hlo_mul), last, -1, 1);
     hlo_val others = hlo_mul(g, before, behind);
     others = hlo_transpose(g, hlo_reshape(g, others, moved), back);
     return hlo_mul(g, others, spread(g, d, node->in[0], dims));
