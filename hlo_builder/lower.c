@@ -420,10 +420,26 @@ static void lower_special(hlo_lowering *l, const hlo_node *node)
         set_lowered(l, node->out[i], hlo__out(copy, i));
 }
 
+/* Now that all gradients are taken: an operation that undoes its operand, or makes one with it. */
+static bool lower_simplified(hlo_lowering *l, const hlo_node *node)
+{
+    if (node->n_in != 1 || l->to[node->in[0]->id] == NULL ||
+        l->to[node->in[0]->id]->node->op != node->op)
+        return false;
+    hlo_val in = lowered(l, node->in[0]);
+    hlo_val simpler = hlo__simplify(l->g, node, &in);
+    if (simpler.id == 0)
+        return false;
+    set_lowered(l, node->out[0], simpler);
+    return true;
+}
+
 static void lower_node(hlo_lowering *l, const hlo_node *node)
 {
     if (node->op == HLO_OP_STOP_GRADIENT || node->op == HLO_OP_KEEP)
         l->to[node->out[0]->id] = l->to[node->in[0]->id];
+    else if (lower_simplified(l, node))
+        return;
     else if (node->n_regions > 0 || node->op == HLO_OP_REDUCE || node->op == HLO_OP_CONSTANT)
         lower_special(l, node);
     else
