@@ -334,7 +334,8 @@ void hlo_if(hlo_graph *g, hlo_val pred, hlo_body on_true, hlo_body on_false, voi
             hlo_val *out, int n_out);
 void hlo_case(hlo_graph *g, hlo_val index, const hlo_body *branches, int n_branches, void *ctx,
               hlo_val *out, int n_out);
-/* A function of its own in the text, `name`, called here; built once per name. */
+/* A function of its own in the text, `name`, called here. Calls whose bodies come out equal share
+ * one function. */
 void hlo_call(hlo_graph *g, const char *name, hlo_body body, void *ctx, const hlo_val *in, int n_in,
               hlo_val *out, int n_out);
 /* The same as a stablehlo.composite, which a backend may replace by its own by that name. */
@@ -507,5 +508,18 @@ typedef struct hlo_write_options {
 
 /* StableHLO text, the same bytes for the same calls. NULL on error; the caller frees it. */
 char *hlo_write_text(hlo_graph *g, const hlo_write_options *options);
+
+typedef struct hlo_portable_options {
+    int version[3]; /* of StableHLO, {1, 13, 7}; all 0: the oldest that has all that is used */
+    bool gspmd, no_locations; /* as above */
+} hlo_portable_options;
+
+/*
+ * A portable artifact of that version: MLIR bytecode of `*size` bytes that plugins accept for
+ * years, the same bytes for the same calls. Shardy's shardings and erf are not part of StableHLO
+ * and go along in their own dialects, which needs 1.11 and makes no such promise; a graph without
+ * a mesh, or written with `gspmd`, has the first not. NULL on error; the caller frees it.
+ */
+char *hlo_write_portable(hlo_graph *g, const hlo_portable_options *options, size_t *size);
 
 #endif

@@ -276,13 +276,16 @@ static bool name_is_taken(const hlo_writer *w, const char *name)
     return strcmp(name, "main") == 0;
 }
 
-const char *hlo__function_name(hlo_writer *w, hlo_block *block, const char *wish)
+const char *hlo__function_name(hlo_writer *w, const hlo_node *node)
 {
     hlo_graph *g = w->g;
+    hlo_block *block = node->regions[0];
+    const hlo_call_attrs *a = node->attrs;
     uint32_t known = hlo__map_get(&w->function_of, block->results[0]).id;
     if (known != 0)
         return w->function_names[known - 1];
-    char name[300];
+    char wish[300], name[300];
+    snprintf(wish, sizeof wish, "%.280s%s", a->name, a->composite ? ".impl" : "");
     snprintf(name, sizeof name, "%s", wish);
     for (int i = 1; name_is_taken(w, name); i++)
         snprintf(name, sizeof name, "%.280s_%d", wish, i);
@@ -409,14 +412,8 @@ static void write_module(hlo_writer *w, const hlo_block *block)
     w->depth = 1;
     if (mesh->n > 0 && !w->options.gspmd) {
         hlo__new_line(w);
-        PUT(w, "sdy.mesh @mesh = <[");
-        for (int i = 0; i < mesh->n; i++) {
-            hlo__put_str(w, i > 0 ? ", " : "");
-            hlo__put_quoted(w, mesh->names[i]);
-            PUT(w, "=");
-            hlo__put_int(w, mesh->sizes[i]);
-        }
-        PUT(w, "]>");
+        PUT(w, "sdy.mesh @mesh = ");
+        hlo__put_mesh(w);
     }
     write_main(w, block);
     for (size_t i = 0; i < w->n_functions && !hlo__failed(w->g); i++) /* it grows on the way */
@@ -425,8 +422,7 @@ static void write_module(hlo_writer *w, const hlo_block *block)
     write_locations(w);
 }
 
-/* A result can take the memory of one argument only, and lives where that one does. */
-static bool check_donations(hlo_graph *g)
+bool hlo__check_donations(hlo_graph *g)
 {
     bool *taken = hlo__alloc(g, g->n_results + 1);
     for (size_t i = 0; i < g->n_params && !hlo__failed(g); i++) {
@@ -453,7 +449,7 @@ static bool check_donations(hlo_graph *g)
 
 char *hlo_write_text(hlo_graph *g, const hlo_write_options *options)
 {
-    hlo_block *block = check_donations(g) ? hlo__lower(g) : NULL;
+    hlo_block *block = hlo__check_donations(g) ? hlo__lower(g) : NULL;
     if (block == NULL)
         return NULL;
     hlo_writer w = {.g = g};

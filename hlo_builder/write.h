@@ -1,6 +1,7 @@
 /*
  * Private to the writer's files: write.c has modules, functions and regions, write_ops.c the text
- * of each operation, write_constant.c numbers, write_sharding.c where arrays live.
+ * of each operation, write_constant.c numbers, write_sharding.c where arrays live. The portable
+ * writer borrows the names of functions and the spelling of shardings.
  */
 #ifndef HLO_BUILDER_WRITE_H
 #define HLO_BUILDER_WRITE_H
@@ -68,8 +69,10 @@ void hlo__begin_op(hlo_writer *w, const hlo_node *node);
 hlo_name hlo__new_name(hlo_writer *w);
 /* The operations of a region, and `keyword` with its results. */
 void hlo__write_region(hlo_writer *w, const hlo_block *block, const char *keyword);
-/* The function that a lowered block is written as; put into line on its first use. */
-const char *hlo__function_name(hlo_writer *w, hlo_block *block, const char *wish);
+/* The function that a CALL's lowered block is written as; put into line on its first use. */
+const char *hlo__function_name(hlo_writer *w, const hlo_node *node);
+/* A result can take the memory of one argument only, and lives where that one does. */
+bool hlo__check_donations(hlo_graph *g);
 
 /* ---- the parts ---------------------------------------------------------------------------------
  */
@@ -81,8 +84,13 @@ void hlo__write_dense(hlo_writer *w, const hlo_shape *shape, const hlo_constant_
 /* A float of that type as MLIR reads it back exactly. */
 void hlo__put_float(hlo_writer *w, hlo_type type, double value);
 
+/* "<["data"=2, "model"=4]>" */
+void hlo__put_mesh(hlo_writer *w);
 /* "<@mesh, [{"data"}, {}]>" */
 void hlo__put_sharding(hlo_writer *w, const hlo_spec *spec, int rank);
+/* The same for several values, with commas between. */
+void hlo__put_shardings(hlo_writer *w, const hlo_spec *specs, hlo_value *const *values, int n);
+void hlo__put_manual_axes(hlo_writer *w); /* "{"data", "model"}" */
 /* "\"{devices=[2,1]<=[2]}\"" */
 void hlo__put_gspmd(hlo_writer *w, const hlo_spec *spec, int rank);
 /* Which axes of the mesh a dimension is split along, in order; -1 for a name that is none. */

@@ -1,8 +1,6 @@
 /* The text of each operation. What is common to all, the line and its location, is write.c's. */
 #include "hlo_builder/write.h"
 
-#include <stdio.h>
-
 /* ---- small forms -------------------------------------------------------------------------------
  */
 
@@ -434,9 +432,7 @@ static void write_case(hlo_writer *w, const hlo_node *node)
 static void write_call(hlo_writer *w, const hlo_node *node)
 {
     const hlo_call_attrs *a = node->attrs;
-    char wish[300];
-    snprintf(wish, sizeof wish, "%.280s%s", a->name, a->composite ? ".impl" : "");
-    const char *function = hlo__function_name(w, node->regions[0], wish);
+    const char *function = hlo__function_name(w, node);
     if (a->composite) {
         PUT(w, "stablehlo.composite ");
         hlo__put_quoted(w, a->name);
@@ -574,18 +570,9 @@ static void write_shard(hlo_writer *w, const hlo_node *node)
     hlo__put_type(w, shape);
 }
 
-static void put_shardings(hlo_writer *w, const hlo_spec *specs, hlo_value *const *values, int n)
-{
-    for (int i = 0; i < n; i++) {
-        hlo__put_str(w, i > 0 ? ", " : "");
-        hlo__put_sharding(w, &specs[i], values[i]->shape.rank);
-    }
-}
-
 static void write_manual(hlo_writer *w, const hlo_node *node)
 {
     const hlo_manual_attrs *a = node->attrs;
-    const hlo_mesh_info *mesh = hlo__mesh(w->g);
     const hlo_block *body = node->regions[0];
     if (w->options.gspmd) {
         hlo_fail(w->g, HLO_ERROR_UNSUPPORTED, "write: manual regions have no GSPMD form");
@@ -594,15 +581,12 @@ static void write_manual(hlo_writer *w, const hlo_node *node)
     PUT(w, "sdy.manual_computation(");
     hlo__put_values(w, node->in, 0, node->n_in);
     PUT(w, ") in_shardings=[");
-    put_shardings(w, a->in_specs, node->in, node->n_in);
+    hlo__put_shardings(w, a->in_specs, node->in, node->n_in);
     PUT(w, "] out_shardings=[");
-    put_shardings(w, a->out_specs, node->out, node->n_out);
-    PUT(w, "] manual_axes={");
-    for (int i = 0; i < mesh->n; i++) {
-        hlo__put_str(w, i > 0 ? ", " : "");
-        hlo__put_quoted(w, mesh->names[i]);
-    }
-    PUT(w, "} (");
+    hlo__put_shardings(w, a->out_specs, node->out, node->n_out);
+    PUT(w, "] manual_axes=");
+    hlo__put_manual_axes(w);
+    PUT(w, " (");
     for (int i = 0; i < node->n_in; i++) {
         hlo_value *param = body->params[i];
         w->names[param->id] = hlo__new_name(w);

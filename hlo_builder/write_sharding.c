@@ -1,6 +1,19 @@
 /* Where arrays live, in Shardy's words and in GSPMD's. */
 #include "hlo_builder/write.h"
 
+void hlo__put_mesh(hlo_writer *w)
+{
+    const hlo_mesh_info *mesh = hlo__mesh(w->g);
+    PUT(w, "<[");
+    for (int i = 0; i < mesh->n; i++) {
+        hlo__put_str(w, i > 0 ? ", " : "");
+        hlo__put_quoted(w, mesh->names[i]);
+        PUT(w, "=");
+        hlo__put_int(w, mesh->sizes[i]);
+    }
+    PUT(w, "]>");
+}
+
 void hlo__put_sharding(hlo_writer *w, const hlo_spec *spec, int rank)
 {
     const hlo_mesh_info *mesh = hlo__mesh(w->g);
@@ -17,6 +30,25 @@ void hlo__put_sharding(hlo_writer *w, const hlo_spec *spec, int rank)
         PUT(w, "}");
     }
     PUT(w, "]>");
+}
+
+void hlo__put_shardings(hlo_writer *w, const hlo_spec *specs, hlo_value *const *values, int n)
+{
+    for (int i = 0; i < n; i++) {
+        hlo__put_str(w, i > 0 ? ", " : "");
+        hlo__put_sharding(w, &specs[i], values[i]->shape.rank);
+    }
+}
+
+void hlo__put_manual_axes(hlo_writer *w)
+{
+    const hlo_mesh_info *mesh = hlo__mesh(w->g);
+    PUT(w, "{");
+    for (int i = 0; i < mesh->n; i++) {
+        hlo__put_str(w, i > 0 ? ", " : "");
+        hlo__put_quoted(w, mesh->names[i]);
+    }
+    PUT(w, "}");
 }
 
 /*
