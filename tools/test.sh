@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Set-up, build, all tests through ctest: release first, then address and undefined-behaviour
-# sanitizers. Ends with what was slow and with ctest's own closing lines. A failed test does not stop
-# the run, a failed build does.
+# Set-up, build, all tests through ctest: release first, then with the address and undefined-behaviour
+# sanitizers, with the thread sanitizer, and the fuzz targets for some seconds each. clang only builds:
+# its warnings count. Ends with what was slow and with ctest's own closing lines. A failed test does not
+# stop the run, a failed build does.
 set -euo pipefail
 
 script_name='test'
@@ -10,17 +11,22 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 . "$root/tools/lib.sh"
 cd "$root"
 
-presets=(release asan)
+presets=(release asan tsan fuzz)
+compile_only=(clang)
 case ${1:-} in
     '') ;;
-    --quick) presets=(release) ;;
+    --quick)
+        presets=(release)
+        compile_only=()
+        ;;
     --help | -h)
         cat <<'EOF'
 usage: tools/test.sh [--quick]
 
-  --quick    the release build only, no sanitizers
+  --quick    the release build only: no sanitizers, no fuzzing, no second compiler
 
-TTT_CACHE=FOLDER moves the cache, CTEST_PARALLEL_LEVEL=N the tests that run at once (default: cores).
+TTT_CACHE=FOLDER moves the cache, CTEST_PARALLEL_LEVEL=N the tests that run at once (default: cores),
+TTT_FUZZ_SECONDS=N how long each fuzz target runs (default 10).
 EOF
         exit 0
         ;;
@@ -33,7 +39,8 @@ esac
 start=$(now_us)
 TTT_CACHE=$(cache_folder)
 CTEST_PARALLEL_LEVEL=${CTEST_PARALLEL_LEVEL:-$(nproc)}
-export TTT_CACHE CTEST_PARALLEL_LEVEL
+TTT_FUZZ_SECONDS=${TTT_FUZZ_SECONDS:-10}
+export TTT_CACHE CTEST_PARALLEL_LEVEL TTT_FUZZ_SECONDS
 parts=()
 
 # A part of the run with its time kept for the closing table.
@@ -68,7 +75,7 @@ closing_lines() {
 }
 
 part 'set-up' tools/setup.sh
-for preset in "${presets[@]}"; do
+for preset in "${presets[@]}" "${compile_only[@]}"; do
     part "configure $preset" cmake --preset "$preset"
     part "build $preset" cmake --build --preset "$preset"
 done
