@@ -7,7 +7,7 @@
 #include <string.h>
 
 static const char help[] =
-    "usage: ttt hlo example NAME [--gspmd] > FILE.mlir\n"
+    "usage: ttt hlo example NAME [--gspmd | --portable] > FILE\n"
     "       ttt hlo example list\n"
     "\n"
     "Writes a StableHLO program built by hlo_builder.\n"
@@ -18,16 +18,21 @@ static const char help[] =
     "           and the outer gradient through all of them\n"
     "  sharded  a matrix product over a 16 x 16 mesh (compile with --partitions 256)\n"
     "\n"
-    "  --gspmd  shardings as GSPMD attributes instead of Shardy's\n"
+    "  --gspmd     shardings as GSPMD attributes instead of Shardy's\n"
+    "  --portable  a portable artifact (MLIR bytecode of a fixed StableHLO version) instead of "
+    "text\n"
     "\n"
     "example: ttt hlo example scan > scan.mlir && ttt hlo run scan.mlir && \\\n"
     "         ttt hlo compile scan.mlir --target tpu:v5e:2x2\n";
 
 typedef struct example_options {
-    bool gspmd;
+    bool gspmd, portable;
 } example_options;
-static const cmd_option options[] = {{"gspmd", "", CMD_FLAG, offsetof(example_options, gspmd)}};
-static const cmd_spec spec = {"hlo example", help, options, 1};
+static const cmd_option options[] = {
+    {"gspmd", "", CMD_FLAG, offsetof(example_options, gspmd)},
+    {"portable", "", CMD_FLAG, offsetof(example_options, portable)},
+};
+static const cmd_spec spec = {"hlo example", help, options, 2};
 
 /* ---- mlp ---------------------------------------------------------------------------------------
  */
@@ -154,20 +159,23 @@ static const struct {
 };
 
 static int write_example(const cmd_common *common, const char *name, void (*build)(hlo_graph *),
-                         bool gspmd)
+                         const example_options *chosen)
 {
+    size_t size = 0;
     pjrt_status *st = NULL;
     hlo_graph *g = hlo_graph_new(name);
     if (g == NULL)
         return cmd_fail(common, PJRT_NO_MEMORY("hlo example"));
     build(g);
-    char *text = hlo_write_text(g, &(hlo_write_options){.gspmd = gspmd});
+    char *text = chosen->portable ? hlo_write_portable(g, NULL, &size)
+                                  : hlo_write_text(g, &(hlo_write_options){.gspmd = chosen->gspmd});
     if (text == NULL)
         st = PJRT_FAIL(INTERNAL, "hlo example", "%s", hlo_graph_error(g)->message);
-    else if (common->json)
+    else if (common->json && !chosen->portable)
         cmd_print_json(json_pack("{s:s, s:i, s:s}", "name", name, "operations",
                                  (int)hlo_graph_num_ops(g), "text", text));
-    else if (fputs(text, stdout) == EOF || fflush(stdout) != 0)
+    else if (fwrite(text, 1, chosen->portable ? size : strlen(text), stdout) == 0 ||
+             fflush(stdout) != 0)
         st = PJRT_FAIL(UNAVAILABLE, "hlo example", "the text could not be written");
     free(text);
     hlo_graph_free(g);
@@ -189,7 +197,7 @@ int hlo_example(int argc, char **argv)
         if (list)
             puts(examples[i].name);
         else if (strcmp(operands.items[0], examples[i].name) == 0)
-            return write_example(&common, examples[i].name, examples[i].build, chosen.gspmd);
+            return write_example(&common, examples[i].name, examples[i].build, &chosen);
     }
     return list ? CMD_OK : cmd_wrong_use(&spec, "no example is called \"%s\"", operands.items[0]);
 }
