@@ -78,15 +78,19 @@ static bool check_carries(hlo_graph *g, const hlo_block *body, const hlo_val *ca
     return true;
 }
 
-/* A loop of at least two steps. */
-static void build_loop(hlo_graph *g, const scan_call *c, hlo_val *carry, const hlo_val *inputs,
-                       hlo_val *outputs)
+/*
+ * The body as a closed block over the step number, the carries and the slices. `*in` is what
+ * follows the step number when it runs: the carries, the inputs, then what was captured, `*n_in` in
+ * all.
+ */
+static hlo_block *build_body(hlo_graph *g, const scan_call *c, const hlo_val *carry,
+                             const hlo_val *inputs, hlo_val **in, int *n_in)
 {
     int n_results = c->n_carry + c->n_outputs, n_given = c->n_carry + c->n_inputs, n_captured = 0;
     hlo_val *params = hlo__alloc(g, (size_t)(n_given + n_results + 1) * sizeof *params);
     hlo_block *block = hlo__begin_block(g);
     if (block == NULL || params == NULL)
-        return;
+        return NULL;
     hlo_val *results = params + n_given;
     hlo_val step = hlo__block_param(g, HLO_SCALAR(HLO_S32));
     for (int i = 0; i < c->n_carry; i++)
@@ -98,13 +102,26 @@ static void build_loop(hlo_graph *g, const scan_call *c, hlo_val *carry, const h
                 results + c->n_carry);
     hlo__end_block(g, block, results, n_results);
     hlo_val *captured = hlo__close(g, block, &n_captured);
-    hlo_val *in = hlo__alloc(g, (size_t)(n_given + n_captured + 1) * sizeof *in);
+    *n_in = n_given + n_captured;
+    *in = hlo__alloc(g, (size_t)(*n_in + 1) * sizeof **in);
     if (hlo__failed(g) || !check_carries(g, block, carry, c->n_carry))
+        return NULL;
+    for (int i = 0; i < *n_in; i++)
+        (*in)[i] = i < c->n_carry ? carry[i]
+                   : i < n_given  ? inputs[i - c->n_carry]
+                                  : captured[i - n_given];
+    return block;
+}
+
+/* A loop of at least two steps. */
+static void build_loop(hlo_graph *g, const scan_call *c, hlo_val *carry, const hlo_val *inputs,
+                       hlo_val *outputs)
+{
+    hlo_val *in;
+    int n_in;
+    hlo_block *block = build_body(g, c, carry, inputs, &in, &n_in);
+    if (block == NULL)
         return;
-    for (int i = 0; i < n_given + n_captured; i++)
-        in[i] = i < c->n_carry ? carry[i]
-                : i < n_given  ? inputs[i - c->n_carry]
-                               : captured[i - n_given];
     hlo_scan_attrs attrs = {.length = c->length,
                             .n_carry = c->n_carry,
                             .n_inputs = c->n_inputs,
@@ -112,8 +129,8 @@ static void build_loop(hlo_graph *g, const scan_call *c, hlo_val *carry, const h
                             .reverse = c->reverse,
                             .unroll = c->unroll,
                             .save = c->save};
-    hlo_node *node = hlo__make_scan(g, block, &attrs, in, n_given + n_captured);
-    for (int i = 0; i < n_results; i++)
+    hlo_node *node = hlo__make_scan(g, block, &attrs, in, n_in);
+    for (int i = 0; i < c->n_carry + c->n_outputs; i++)
         *(i < c->n_carry ? &carry[i] : &outputs[i - c->n_carry]) = hlo__out(node, i);
 }
 
@@ -133,28 +150,35 @@ static hlo_val add_first_dim(hlo_graph *g, hlo_val v)
     return hlo_reshape(g, v, dims);
 }
 
-/* One step, without a loop. */
+/*
+ * One step, without a loop. The body is built as a block all the same, and copied from there: a
+ * gradient that it asks for, by something captured, ends at its own parameters, however many steps
+ * there are.
+ */
 static void build_step(hlo_graph *g, const scan_call *c, hlo_val *carry, const hlo_val *inputs,
                        hlo_val *outputs)
 {
-    hlo_val *lists =
-        hlo__alloc(g, (size_t)(c->n_inputs + c->n_carry + c->n_outputs + 1) * sizeof *lists);
-    if (lists == NULL)
+    hlo_val *in;
+    int n_in;
+    hlo_block *block = build_body(g, c, carry, inputs, &in, &n_in);
+    if (block == NULL)
         return;
-    hlo_val *slices = lists, *next = slices + c->n_inputs, *y = next + c->n_carry;
-    for (int i = 0; i < c->n_inputs; i++)
-        slices[i] = drop_first_dim(g, inputs[i]);
+    hlo_val *args = hlo__alloc(g, (size_t)(1 + n_in + c->n_carry + c->n_outputs) * sizeof *args);
     hlo_val zero = hlo_scalar_int(g, HLO_S32, 0);
     if (hlo__failed(g))
         return;
-    c->body(g, c->ctx, step_number(g, c, zero), carry, slices, next, y);
-    for (int i = 0; i < c->n_carry && !hlo__failed(g); i++) {
-        if (!hlo_shape_equal(hlo_shape_of(g, next[i]), hlo_shape_of(g, carry[i])))
-            hlo_fail(g, HLO_ERROR_SHAPE, "scan: carry %d changes its shape", i);
-        carry[i] = next[i];
+    hlo_val *results = args + 1 + n_in;
+    args[0] = zero;
+    for (int i = 0; i < n_in; i++) {
+        bool sliced = i >= c->n_carry && i < c->n_carry + c->n_inputs;
+        args[1 + i] = sliced ? drop_first_dim(g, in[i]) : in[i];
     }
+    if (!hlo__failed(g))
+        hlo__inline(g, block, args, results);
+    for (int i = 0; i < c->n_carry && !hlo__failed(g); i++)
+        carry[i] = results[i];
     for (int i = 0; i < c->n_outputs && !hlo__failed(g); i++)
-        outputs[i] = add_first_dim(g, y[i]);
+        outputs[i] = add_first_dim(g, results[c->n_carry + i]);
 }
 
 /* No step: the carries stay, and the outputs are empty. Their shapes come from a body built for
