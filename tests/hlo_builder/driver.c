@@ -5,7 +5,8 @@
  *
  * One document a line in, one line of JSON out: the results of every set of inputs, the derivatives
  * by finite differences that were asked for, and which operations the graph had before gradients
- * were added. --text prints the StableHLO instead of running it, --ops the table of operations.
+ * were added. A document with a "portable" version is run as that artifact, not as text. --text
+ * prints the StableHLO instead of running it, and the artifact, --ops the table of operations.
  * The plugin is $TTT_PLUGIN_CPU. It judges nothing: that is for those who know the right answers.
  */
 #include "tests/hlo_builder/driver.h"
@@ -16,7 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MAX_DEVICES = 4, MAX_ARGS = 64 };
+enum { MAX_DEVICES = 4, MAX_ARGS = 512 };
 
 /* ---- base64 ------------------------------------------------------------------------------------
  */
@@ -141,13 +142,15 @@ static void describe(run *r)
         r->results_split[k] = split_of(json_object_get(r->document, "out_split"), k);
 }
 
-static void compile(run *r, const char *text)
+static void compile(run *r, pjrt_program program)
 {
-    const pjrt_option quick[] = {PJRT_OPT_INT("xla_backend_optimization_level", 0)};
+    /* XLA:CPU drops the NaN of max(NaN, x) unless told not to. */
+    const pjrt_option quick[] = {PJRT_OPT_BOOL("xla_cpu_enable_fast_min_max", false),
+                                 PJRT_OPT_INT("xla_backend_optimization_level", 0)};
     bool optimized = json_is_true(json_object_get(r->document, "optimized"));
     pjrt_compile_options o = {
-        .partitions = r->n_devices, .overrides = quick, .n_overrides = optimized ? 0 : 1};
-    ok(r, pjrt_compile(r->client, pjrt_program_text(text), &o, &r->exe));
+        .partitions = r->n_devices, .overrides = quick, .n_overrides = optimized ? 1 : 2};
+    ok(r, pjrt_compile(r->client, program, &o, &r->exe));
 }
 
 /*
@@ -236,57 +239,122 @@ static json_t *run_set(run *r, unsigned char *const *inputs)
     return list;
 }
 
-/* Result `result`, a scalar of f64, with element k of an argument moved by `by`. */
-static double moved(run *r, unsigned char *const *inputs, int arg, int64_t k, double by, int result)
+/*
+ * Derivatives of scalar results by the elements of some f64 arguments, from differences over h and
+ * 2 h in both directions: the error is of the order h^4. Several independent graphs may be in one
+ * program, each with a wish of its own: their elements are moved at the same time.
+ */
+enum { MAX_WISHES = 256 };
+
+typedef struct wish {
+    json_t *params, *results;
+    double h;
+    int64_t n;      /* elements of all arguments */
+    double *slopes; /* n for each result */
+} wish;
+
+/* The k-th element of a wish's arguments, counted through. */
+static double *element(const run *r, const wish *w, unsigned char *const *inputs, int64_t k)
+{
+    size_t i;
+    json_t *number;
+    json_array_foreach(w->params, i, number)
+    {
+        json_int_t arg = json_integer_value(number);
+        int64_t n = pjrt_shape_bytes(&r->args[arg]) / (int64_t)sizeof(double);
+        if (k < n)
+            return (double *)(void *)inputs[arg] + k;
+        k -= n;
+    }
+    return NULL;
+}
+
+static void new_wish(const run *r, json_t *description, wish *w)
+{
+    size_t i;
+    json_t *number;
+    *w = (wish){json_object_get(description, "params"), json_object_get(description, "results"),
+                json_number_value(json_object_get(description, "h")), 0, NULL};
+    json_array_foreach(w->params, i, number)
+    {
+        json_int_t arg = json_integer_value(number);
+        if (r->args[arg].type != PJRT_F64)
+            driver_die("differences of argument %d, which is no f64", (int)arg);
+        w->n += pjrt_shape_bytes(&r->args[arg]) / (int64_t)sizeof(double);
+    }
+    w->slopes = calloc((size_t)w->n * json_array_size(w->results) + 1, sizeof *w->slopes);
+    if (w->slopes == NULL)
+        driver_die("out of memory");
+}
+
+/* Moves the k-th element of every wish by `steps` of its h, and adds what the results then are,
+ * times `factor`, to the slopes. */
+static void move(run *r, wish *wishes, int n, unsigned char *const *inputs, int64_t k, int steps,
+                 double factor)
 {
     unsigned char *results[MAX_ARGS] = {0};
     size_t sizes[MAX_ARGS] = {0};
-    double *x = (double *)(void *)inputs[arg], kept = x[k], value = 0;
-    x[k] += by;
+    double *x, kept[MAX_WISHES] = {0};
+    for (int i = 0; i < n; i++) {
+        if ((x = element(r, &wishes[i], inputs, k)) != NULL) {
+            kept[i] = *x;
+            *x += steps * wishes[i].h;
+        }
+    }
     execute(r, inputs, results, sizes);
-    x[k] = kept;
-    if (r->error[0] == '\0' && sizes[result] == sizeof value)
-        memcpy(&value, results[result], sizeof value);
+    for (int i = 0; i < n; i++) {
+        if ((x = element(r, &wishes[i], inputs, k)) == NULL)
+            continue;
+        *x = kept[i];
+        for (size_t m = 0; m < json_array_size(wishes[i].results) && r->error[0] == '\0'; m++) {
+            double value = 0;
+            int result = (int)json_integer_value(json_array_get(wishes[i].results, m));
+            if (sizes[result] != sizeof value)
+                driver_die("result %d is no f64 scalar", result);
+            memcpy(&value, results[result], sizeof value);
+            wishes[i].slopes[(int64_t)m * wishes[i].n + k] += factor * value / wishes[i].h;
+        }
+    }
     free_all(results, r->n_results);
-    return value;
 }
 
-/*
- * Derivatives of a scalar result by all elements of some f64 arguments, from differences over h and
- * 2 h in both directions: the error is of the order h^4.
- */
-static json_t *differences(run *r, unsigned char *const *inputs, json_t *wish)
+/* For every wish one array: the slopes of its first result, of its second … */
+static json_t *differences(run *r, unsigned char *const *inputs)
 {
-    int result = (int)json_integer_value(json_object_get(wish, "result"));
-    double h = json_number_value(json_object_get(wish, "h"));
-    json_t *list = json_array(), *number;
+    wish wishes[MAX_WISHES];
+    json_t *list = json_object_get(r->document, "differences"), *description;
+    json_t *answer = json_array();
+    int n = (int)json_array_size(list);
     size_t i;
-    json_array_foreach(json_object_get(wish, "params"), i, number)
+    int64_t most = 0;
+    if (n > MAX_WISHES)
+        driver_die("too many wishes");
+    json_array_foreach(list, i, description)
     {
-        int arg = (int)json_integer_value(number);
-        int64_t n = pjrt_shape_bytes(&r->args[arg]) / (int64_t)sizeof(double);
-        double *slopes = calloc((size_t)n + 1, sizeof *slopes);
-        if (slopes == NULL || r->args[arg].type != PJRT_F64)
-            driver_die("differences of argument %d", arg);
-        for (int64_t k = 0; k < n && r->error[0] == '\0'; k++)
-            slopes[k] =
-                (8 * (moved(r, inputs, arg, k, h, result) - moved(r, inputs, arg, k, -h, result)) -
-                 (moved(r, inputs, arg, k, 2 * h, result) -
-                  moved(r, inputs, arg, k, -2 * h, result))) /
-                (12 * h);
-        char *text = driver_encode((const unsigned char *)slopes, (size_t)n * sizeof *slopes);
-        json_array_append_new(list, json_string(text));
-        free(text);
-        free(slopes);
+        new_wish(r, description, &wishes[i]);
+        most = wishes[i].n > most ? wishes[i].n : most;
     }
-    return list;
+    for (int64_t k = 0; k < most && r->error[0] == '\0'; k++) {
+        move(r, wishes, n, inputs, k, 1, 8.0 / 12);
+        move(r, wishes, n, inputs, k, -1, -8.0 / 12);
+        move(r, wishes, n, inputs, k, 2, -1.0 / 12);
+        move(r, wishes, n, inputs, k, -2, 1.0 / 12);
+    }
+    for (int w = 0; w < n; w++) {
+        size_t size = (size_t)wishes[w].n * json_array_size(wishes[w].results) * sizeof(double);
+        char *text = driver_encode((const unsigned char *)wishes[w].slopes, size);
+        json_array_append_new(answer, json_string(text));
+        free(text);
+        free(wishes[w].slopes);
+    }
+    return answer;
 }
 
 static void run_sets(run *r, json_t *answer)
 {
-    json_t *sets = json_object_get(r->document, "inputs"), *set, *wish;
+    json_t *sets = json_object_get(r->document, "inputs"), *set;
     json_t *results = json_array(), *slopes = json_array();
-    size_t s, w;
+    size_t s;
     json_array_foreach(sets, s, set)
     {
         unsigned char *inputs[MAX_ARGS] = {0};
@@ -297,10 +365,7 @@ static void run_sets(run *r, json_t *answer)
                 driver_die("argument %d has %zu bytes", i, size);
         }
         json_array_append_new(results, run_set(r, inputs));
-        json_array_foreach(json_object_get(r->document, "differences"), w, wish)
-        {
-            json_array_append_new(slopes, differences(r, inputs, wish));
-        }
+        json_array_append_new(slopes, differences(r, inputs));
         free_all(inputs, r->n_args);
     }
     json_object_set_new(answer, "results", results);
@@ -326,23 +391,39 @@ static char *write_text(driver_graph *d, json_t *document)
     return hlo_graph_error(d->g) != NULL ? NULL : hlo_write_text(d->g, &o);
 }
 
+/* The artifact of the version that the document names; NULL when it names none. */
+static char *write_portable(driver_graph *d, json_t *document, size_t *size)
+{
+    json_t *version = json_object_get(document, "portable");
+    hlo_portable_options o = {.gspmd = json_is_true(json_object_get(document, "gspmd"))};
+    for (size_t i = 0; i < 3; i++)
+        o.version[i] = (int)json_integer_value(json_array_get(version, i));
+    return version == NULL || hlo_graph_error(d->g) != NULL ? NULL
+                                                            : hlo_write_portable(d->g, &o, size);
+}
+
 static json_t *answer_to(json_t *document, pjrt_client *client, bool only_text)
 {
     driver_graph d;
     run r = {.client = client, .document = document};
     json_t *answer = json_object();
     driver_build(&d, document);
-    char *text = write_text(&d, document);
-    if (text == NULL) {
+    size_t size = 0;
+    char *text = write_text(&d, document), *artifact = write_portable(&d, document, &size);
+    if (text == NULL || hlo_graph_error(d.g) != NULL) {
         snprintf(r.error, sizeof r.error, "graph: %s",
                  hlo_graph_error(d.g) == NULL ? "no error and no text"
                                               : hlo_graph_error(d.g)->message);
     } else if (only_text) {
         json_object_set_new(answer, "text", json_string(text));
-    } else {
         json_object_set_new(answer, "ops", op_list(&d));
+        char *encoded = driver_encode((unsigned char *)artifact, size);
+        json_object_set_new(answer, "portable", json_string(encoded));
+        free(encoded);
+    } else {
         describe(&r);
-        compile(&r, text);
+        pjrt_program portable = {artifact, size, "mlir"};
+        compile(&r, artifact != NULL ? portable : pjrt_program_text(text));
         if (r.error[0] == '\0')
             run_sets(&r, answer);
     }
@@ -351,6 +432,7 @@ static json_t *answer_to(json_t *document, pjrt_client *client, bool only_text)
     if (r.error[0] != '\0' && text != NULL)
         json_object_set_new(answer, "text", json_string(text));
     pjrt_executable_free(r.exe);
+    free(artifact);
     free(text);
     driver_free(&d);
     return answer;
