@@ -224,6 +224,27 @@ static bool check_outputs(hlo_graph *g, hlo_value *const *outputs, const hlo_val
     return true;
 }
 
+/*
+ * A rule may ask for a gradient itself, in the block that is being walked: what the walk around
+ * this one marked is kept, and put back.
+ */
+static uint32_t *keep_marks(hlo_graph *g, const hlo_block *block, int first, int end)
+{
+    uint32_t *marks = malloc((size_t)(end - first + 1) * sizeof *marks);
+    if (marks == NULL)
+        hlo_fail(g, HLO_ERROR_MEMORY, "out of memory");
+    for (int i = first; i < end && marks != NULL; i++)
+        marks[i - first] = block->nodes[i]->mark;
+    return marks;
+}
+
+static void put_marks_back(uint32_t *marks, const hlo_block *block, int first, int end)
+{
+    for (int i = first; i < end && marks != NULL; i++)
+        block->nodes[i]->mark = marks[i - first];
+    free(marks);
+}
+
 static void walk_back(walk *w, hlo_value *const *outputs, const hlo_val *d_outputs, int n_outputs,
                       hlo_value *const *wrt, int n_wrt, hlo_val *d_wrt)
 {
@@ -232,6 +253,7 @@ static void walk_back(walk *w, hlo_value *const *outputs, const hlo_val *d_outpu
     hlo_block *block = g->current;
     int first, end;
     find_range(g, outputs, n_outputs, wrt, n_wrt, &first, &end);
+    uint32_t *marks = keep_marks(g, block, first, end);
     w->mark = hlo__mark_active(g, block, first, end, wrt, n_wrt, &w->is_from);
     for (int i = 0; i < n_outputs; i++) {
         if (d_outputs[i].id != 0 && hlo__is_active(outputs[i], w->mark, &w->is_from))
@@ -242,6 +264,7 @@ static void walk_back(walk *w, hlo_value *const *outputs, const hlo_val *d_outpu
         if (node->mark == w->mark)
             step_back(w, node);
     }
+    put_marks_back(marks, block, first, end);
     if (!hlo__failed(g))
         g->scope = scope;
     for (int i = 0; i < n_wrt && !hlo__failed(g); i++) {
