@@ -400,6 +400,24 @@ static hlo_node *add_call(hlo_graph *g, const char *name, bool composite, hlo_bl
                               sizeof attrs, &region, 1);
 }
 
+/* StableHLO wants a composite's name to have a namespace, "ttt.attention", of plain letters. */
+static bool is_composite_name(const char *name)
+{
+    const char *letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    const char *plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
+    size_t length = strspn(name, plain);
+    if (length == 0 || strchr(letters, name[0]) == NULL || name[length] != '.')
+        return false;
+    for (name += length; *name == '.'; name += length) {
+        length = 1;
+        while (name[length] != '\0' && (strchr(plain, name[length]) != NULL || name[length] == '$'))
+            length++;
+        if (length == 1)
+            return false;
+    }
+    return *name == '\0';
+}
+
 static void call(hlo_graph *g, const char *name, bool composite, hlo_body body, void *ctx,
                  const hlo_val *in, int n_in, hlo_val *out, int n_out)
 {
@@ -408,6 +426,8 @@ static void call(hlo_graph *g, const char *name, bool composite, hlo_body body, 
     hlo_node *node = NULL;
     if (!hlo__failed(g) && (name == NULL || name[0] == '\0'))
         hlo_fail(g, HLO_ERROR_VALUE, "call: a function needs a name");
+    else if (!hlo__failed(g) && composite && !is_composite_name(name))
+        hlo_fail(g, HLO_ERROR_VALUE, "composite: \"%s\" is not like \"namespace.name\"", name);
     if (check_counts(g, HLO_OP_CALL, n_in, n_out, body != NULL)) {
         hlo_block *region = hlo__build_body(g, body, ctx, in, n_in, n_out, &all, &n_all);
         if (region != NULL)

@@ -338,7 +338,8 @@ void hlo_case(hlo_graph *g, hlo_val index, const hlo_body *branches, int n_branc
  * one function. */
 void hlo_call(hlo_graph *g, const char *name, hlo_body body, void *ctx, const hlo_val *in, int n_in,
               hlo_val *out, int n_out);
-/* The same as a stablehlo.composite, which a backend may replace by its own by that name. */
+/* The same as a stablehlo.composite, which a backend may replace by its own by that name, which is
+ * of the form "namespace.name". */
 void hlo_composite(hlo_graph *g, const char *name, hlo_body body, void *ctx, const hlo_val *in,
                    int n_in, hlo_val *out, int n_out);
 
