@@ -36,8 +36,8 @@ def scans():
             last, ys = g.scan(cell(g, w, save == "marked"), [c], [xs], **options)
             return [*last, *ys]
 
-        add_grad(f"scan {length} {checkpoint} {save} {options['reverse']} {options['unroll']}", ["scan"],
-                 build, [rows(rng, N), rows(rng, length, N), rows(rng, N, N)], second=k % 4 == 1,
+        add_grad(f"scan {length} {checkpoint} {save} {options['reverse']} {options['unroll']}",
+                 ["scan"] if length > 1 else [], build, [rows(rng, N), rows(rng, length, N), rows(rng, N, N)], second=k % 4 == 1,
                  family="scan")
     for k, (reverse, unroll) in enumerate(itertools.product((False, True), (1, 2, 3))):
         for length in (5, 6):
@@ -166,7 +166,7 @@ def learners():
         def build(g, w, keys, values, eta, checkpoint=checkpoint, save=save, steps=steps):
             last, ys = g.scan(learning(g, eta, steps), [w], [keys, values], checkpoint=checkpoint, save=save)
             return last + ys
-        add_grad(f"learner in a scan {checkpoint} {save} {steps}", ["scan"], build, inputs, family="learner",
+        add_grad(f"learner in a scan {checkpoint} {save} {steps}", [], build, inputs, family="learner",
                  second=k < 3)
 
     def mlp(g, w1, w2, keys, values):
@@ -181,7 +181,7 @@ def learners():
             return [carry[0] - d1 * 0.05, carry[1] - d2 * 0.05], [out]
         last, ys = g.scan(body, [w1, w2], [keys, values], checkpoint=(2,), save="dots")
         return last + ys
-    add_grad("learner of two layers", ["scan"], mlp,
+    add_grad("learner of two layers", [], mlp,
              [rows(rng, N, 4), rows(rng, 4, N), rows(rng, 4, 2, N), rows(rng, 4, 2, N)], family="learner",
              second=False)
 
@@ -229,7 +229,7 @@ def remats():
             loss = g.sum(g.sin(y) * y, dims=[0])
             return g.grad(loss, [y])
         return g.body_op("remat", body, [x], save="all")
-    add_grad("gradient inside remat", ["remat"], gradient_inside, [rows(rng, N)], family="remat")
+    add_grad("gradient inside remat", [], gradient_inside, [rows(rng, N)], family="remat")
 
 
 def branches():
@@ -268,7 +268,7 @@ def branches():
         def on_true():
             return g.grad(g.sum(g.sin(x) * x, dims=[0]), [x])
         return g.choose("if", p, [on_true, lambda: [x * x]])
-    add_grad("gradient inside if", ["case"], gradient_inside, [np.array(True), rows(rng, N)],
+    add_grad("gradient inside if", [], gradient_inside, [np.array(True), rows(rng, N)],
              family="branches")
 
 
@@ -293,12 +293,12 @@ def calls():
 
         def nested(g, x, w, op=op):
             return g.body_op(op, lambda a: g.body_op("call", lambda b: g.sin(b) * w, [a * w], name="inner"),
-                             [x], name="outer")
+                             [x], name="ttt.outer")
         add_grad(f"{op} inside {op}", ["call"], nested, [rows(rng, N), rows(rng, N)], family="calls")
 
         def in_scan(g, c, xs, w, op=op):
             def body(s, carry, x):
-                return g.body_op(op, lambda a, b: [g.tanh(a * w + b)], [carry[0], x[0]], name="step"), []
+                return g.body_op(op, lambda a, b: [g.tanh(a * w + b)], [carry[0], x[0]], name="ttt.step"), []
             return g.scan(body, [c], [xs], checkpoint=(2,))[0]
         add_grad(f"{op} in a scan", ["call"], in_scan, [rows(rng, N), rows(rng, T, N), rows(rng, N)],
                  family="calls")

@@ -497,10 +497,12 @@ def _derivative(node, env, block, k, outputs, d_outputs, wrt):
         end = inner.run(k)
         return [end[o] for o in outputs]
 
+    asked, wrt = wrt, list(dict.fromkeys(wrt))  # the same one may be asked for twice
     zeros = [jnp.zeros_like(env[i]) for i in wrt]
     values, back = jax.vjp(outputs_of, zeros)
     given = [jnp.zeros_like(v) if d is None else d for v, d in zip(values, d_outputs)]
-    return back(given)[0]
+    found = back(given)[0]
+    return [found[wrt.index(i)] for i in asked]
 
 
 def _scan(node, env, values):
