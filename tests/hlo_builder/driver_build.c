@@ -501,23 +501,29 @@ static void do_manual(call *c)
 }
 
 /* The handler that driver.c registers multiplies by an attribute; so does its gradient. */
-static void scale(hlo_graph *g, double by, hlo_val x, hlo_val *y);
+static void scale(hlo_graph *g, double by, bool in_place, bool has_side_effect, hlo_val x,
+                  hlo_val *y);
 
 static void scale_rule(hlo_graph *g, void *ctx, const hlo_val *in, int n_in, const hlo_val *out,
                        const hlo_val *d_out, int n_out, hlo_val *d_in)
 {
     (void)in, (void)n_in, (void)out, (void)n_out;
-    scale(g, *(const float *)ctx, d_out[0], d_in);
+    scale(g, *(const float *)ctx, false, false, d_out[0], d_in);
 }
 
-static void scale(hlo_graph *g, double by, hlo_val x, hlo_val *y)
+static void scale(hlo_graph *g, double by, bool in_place, bool has_side_effect, hlo_val x,
+                  hlo_val *y)
 {
     static float three = 3;
+    static const int same[][2] = {{0, 0}};
     hlo_attr attrs[] = {{.name = "factor", .kind = HLO_ATTR_FLOAT, .real = by},
                         {.name = "comment", .kind = HLO_ATTR_STRING, .string = "\"quoted\""}};
     hlo_custom_call_options o = {.target = "ttt_test_scale",
                                  .attrs = attrs,
                                  .n_attrs = 2,
+                                 .aliases = same,
+                                 .n_aliases = in_place,
+                                 .has_side_effect = has_side_effect,
                                  .vjp = scale_rule,
                                  .vjp_ctx = &three};
     hlo_shape s = *hlo_shape_of(g, x);
@@ -526,7 +532,7 @@ static void scale(hlo_graph *g, double by, hlo_val x, hlo_val *y)
 
 static void do_custom_call(call *c)
 {
-    scale(c->g, 3, c->in[0], c->out);
+    scale(c->g, 3, flag(c, "in_place"), flag(c, "has_side_effect"), c->in[0], c->out);
 }
 
 /* ---- collectives -------------------------------------------------------------------------------

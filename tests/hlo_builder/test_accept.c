@@ -1,7 +1,8 @@
 /*
  * Every operation's text, compared with the golden files of tests/data/hlo_builder and compiled by
- * the three compilers: XLA:CPU, libtpu and XLA:CUDA. A new operation that no program here contains
- * fails the coverage test. TTT_UPDATE_GOLDEN=1 writes the golden files anew; read the difference.
+ * the three compilers, XLA:CPU, libtpu and XLA:CUDA, as are portable artifacts of the same
+ * programs. A new operation that no program here contains fails the coverage test.
+ * TTT_UPDATE_GOLDEN=1 writes the golden files anew; read the difference.
  */
 #include "hlo_builder/internal.h"
 #include "tests/support/support.h"
@@ -206,16 +207,33 @@ static const struct {
 };
 enum { N_PROGRAMS = sizeof programs / sizeof *programs };
 
-static char *write_program(size_t index)
+static hlo_graph *build_program(size_t index)
 {
     hlo_graph *g = hlo_graph_new(programs[index].name);
     assert_non_null(g);
     programs[index].build(g);
-    char *text = hlo_write_text(g, NULL);
-    if (text == NULL)
+    return g;
+}
+
+static char *written(hlo_graph *g, size_t index, char *bytes)
+{
+    if (bytes == NULL)
         fail_msg("%s: %s", programs[index].name, hlo_graph_error(g)->message);
     hlo_graph_free(g);
-    return text;
+    return bytes;
+}
+
+static char *write_program(size_t index)
+{
+    hlo_graph *g = build_program(index);
+    return written(g, index, hlo_write_text(g, NULL));
+}
+
+static char *write_artifact(size_t index, int minor, size_t *size)
+{
+    hlo_graph *g = build_program(index);
+    hlo_portable_options options = {.version = {minor == 0 ? 0 : 1, minor, 0}};
+    return written(g, index, hlo_write_portable(g, &options, size));
 }
 
 /* ---- tests -------------------------------------------------------------------------------------
@@ -271,57 +289,76 @@ static void *stand_in(void *call_frame)
     return NULL;
 }
 
-static void compile_all(const char *target_name)
+typedef struct compiler {
+    const char *target;
+    pjrt_client *client; /* or ahead of time */
+    pjrt_topology *topology;
+} compiler;
+
+static void compile(const compiler *c, size_t index, const char *form, pjrt_program program)
+{
+    pjrt_executable *exe = NULL;
+    pjrt_compile_options options = {.partitions = programs[index].partitions};
+    pjrt_status *st = c->client != NULL ? pjrt_compile(c->client, program, &options, &exe)
+                                        : pjrt_compile_ahead(c->topology, program, &options, &exe);
+    if (st != NULL)
+        fail_msg("%s as %s for %s: %s", programs[index].name, form, c->target,
+                 pjrt_status_message(st));
+    pjrt_executable_free(exe);
+}
+
+/* As text, as the oldest artifact that there is, and as one of the newest version that the compiler
+ * has of those that are written. */
+static void compile_all(const char *target_name, int newest_minor)
 {
     const pjrt_target *target;
-    pjrt_topology *topology;
     pjrt_plugin *plugin;
-    pjrt_client *client = NULL;
+    compiler c = {.target = target_name};
     void *handler, *(*function)(void *) = stand_in;
     memcpy(&handler, &function, sizeof handler);
-    ASSERT_OK(pjrt_target_open(target_name, &target, &topology));
+    ASSERT_OK(pjrt_target_open(target_name, &target, &c.topology));
     ASSERT_OK(pjrt_plugin_load(target->plugin, &plugin));
     bool tpu = strcmp(target->plugin, "tpu") == 0;
-    if (topology == NULL)
-        ASSERT_OK(pjrt_client_create(plugin, &(pjrt_client_options){.cpu_devices = 4}, &client));
+    if (c.topology == NULL)
+        ASSERT_OK(pjrt_client_create(plugin, &(pjrt_client_options){.cpu_devices = 4}, &c.client));
     if (!tpu)
         ASSERT_OK(pjrt_ffi_register(plugin, "ttt_accept",
                                     strcmp(target->plugin, "cuda") == 0 ? "CUDA" : "Host", handler,
                                     false));
     for (size_t i = 0; i < N_PROGRAMS; i++) {
+        size_t sizes[2];
         if (tpu && strcmp(programs[i].name, "custom_call") == 0)
             continue; /* programs on a TPU cannot call handlers */
         char *text = write_program(i);
-        pjrt_executable *exe = NULL;
-        pjrt_compile_options options = {.partitions = programs[i].partitions};
-        pjrt_program program = pjrt_program_text(text);
-        pjrt_status *st = client != NULL ? pjrt_compile(client, program, &options, &exe)
-                                         : pjrt_compile_ahead(topology, program, &options, &exe);
-        if (st != NULL)
-            fail_msg("%s for %s: %s", programs[i].name, target_name, pjrt_status_message(st));
-        pjrt_executable_free(exe);
+        char *oldest = write_artifact(i, 0, &sizes[0]);
+        char *newest = write_artifact(i, newest_minor, &sizes[1]);
+        compile(&c, i, "text", pjrt_program_text(text));
+        compile(&c, i, "its oldest artifact", (pjrt_program){oldest, sizes[0], "mlir"});
+        compile(&c, i, "its newest artifact", (pjrt_program){newest, sizes[1], "mlir"});
         free(text);
+        free(oldest);
+        free(newest);
     }
-    pjrt_client_free(client);
-    pjrt_topology_free(topology);
+    pjrt_client_free(c.client);
+    pjrt_topology_free(c.topology);
 }
 
 static void cpu_compiles_every_operation(void **state)
 {
     (void)state;
-    compile_all("cpu");
+    compile_all("cpu", 13);
 }
 
 static void tpu_compiles_every_operation(void **state)
 {
     (void)state;
-    compile_all("tpu:v5e:2x2");
+    compile_all("tpu:v5e:2x2", 17);
 }
 
 static void cuda_compiles_every_operation(void **state)
 {
     (void)state;
-    compile_all("cuda:a100-sxm-40gb:4");
+    compile_all("cuda:a100-sxm-40gb:4", 17);
 }
 
 int main(void)
