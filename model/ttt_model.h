@@ -12,8 +12,10 @@
  *         fprintf(stderr, "%s\n", error.message);
  *     else {
  *         hlo_val tokens = hlo_param(g, "tokens", HLO_SHAPE(HLO_S32, 1, 64));
- *         ttt_bind bind = ttt_params_bind(g, params);       // one graph parameter each
- *         hlo_result(g, "logits", ttt_logits(g, &config, &bind, tokens, NULL));
+ *         hlo_val *values = calloc(params->count, sizeof *values);
+ *         ttt_params_bind(g, params, values); // one graph parameter each
+ *         ttt_net net = {&config, params, values};
+ *         hlo_result(g, "logits", ttt_logits(g, &net, tokens));
  *         …
  *     }
  *
@@ -106,5 +108,24 @@ ttt_params *ttt_params_new(const ttt_config *config, ttt_error *error);
 void ttt_params_free(ttt_params *params);
 /* Index of the parameter with that name; -1 when there is none. */
 int ttt_params_find(const ttt_params *params, const char *name);
+
+/* ---- graphs ------------------------------------------------------------------------------------
+ */
+
+/* A configuration, its parameters and the values that stand for them in a graph. */
+typedef struct ttt_net {
+    const ttt_config *config;
+    const ttt_params *params;
+    const hlo_val *values; /* one a parameter, in the table's order */
+} ttt_net;
+
+/* Adds a graph parameter, with its sharding, for each of the table; fills in `values`. */
+void ttt_params_bind(hlo_graph *g, const ttt_params *params, hlo_val *values);
+
+/* Logits [batch, time, vocab] of tokens [batch, time] (s32), whole mini-batches by the dual form.
+ * Any length will do: what is left over forms a shorter mini-batch. */
+hlo_val ttt_logits(hlo_graph *g, const ttt_net *net, hlo_val tokens);
+/* Mean cross-entropy of tokens against labels, both [batch, time], in f32. */
+hlo_val ttt_loss(hlo_graph *g, const ttt_net *net, hlo_val tokens, hlo_val labels);
 
 #endif
