@@ -590,8 +590,8 @@ static void take_ops(driver_graph *d)
 {
     if (!d->ops_taken && d->g->params != NULL)
         d->ops[HLO_OP_PARAM] = true;
-    if (!d->ops_taken)
-        take_block_ops(d, d->g->main);
+    for (const hlo_block *b = d->g->current; b != NULL && !d->ops_taken; b = b->parent)
+        take_block_ops(d, b);
     d->ops_taken = true;
 }
 

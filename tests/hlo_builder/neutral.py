@@ -206,7 +206,9 @@ def _moved(node, by):
 
 def merge(graphs):
     """One graph of several that have nothing to do with each other: programs compile faster
-    together. Results and wishes follow each other."""
+    together. Results and wishes follow each other. One alone stays as it is, options and all."""
+    if len(graphs) == 1:
+        return graphs[0]
     whole = Graph("merged")
     for g in graphs:
         by, n_params, n_results = whole.n_values, len(whole.inputs), len(whole.document["results"])
