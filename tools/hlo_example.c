@@ -167,8 +167,9 @@ static int write_example(const cmd_common *common, const char *name, void (*buil
     if (g == NULL)
         return cmd_fail(common, PJRT_NO_MEMORY("hlo example"));
     build(g);
-    char *text = chosen->portable ? hlo_write_portable(g, NULL, &size)
-                                  : hlo_write_text(g, &(hlo_write_options){.gspmd = chosen->gspmd});
+    char *text = chosen->portable
+                     ? hlo_write_portable(g, &(hlo_portable_options){.gspmd = chosen->gspmd}, &size)
+                     : hlo_write_text(g, &(hlo_write_options){.gspmd = chosen->gspmd});
     if (text == NULL)
         st = PJRT_FAIL(INTERNAL, "hlo example", "%s", hlo_graph_error(g)->message);
     else if (common->json && !chosen->portable)
