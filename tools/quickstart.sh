@@ -41,4 +41,9 @@ show build/ttt hlo compile tools/examples/matmul.mlir --target tpu:v5e:16x16
 show build/ttt hlo compile tools/examples/sharded_matmul.mlir --target tpu:v5e:16x16 \
     --partitions 256
 show build/ttt hlo compile tools/examples/matmul.mlir --target cuda:a100-sxm-40gb
+# A model that learns at test time, with its outer gradient: built, run, compiled for both.
+build/ttt hlo example ttt >build/ttt_example.mlir
+show build/ttt hlo run build/ttt_example.mlir --plugin cpu
+show build/ttt hlo compile build/ttt_example.mlir --target tpu:v5e:2x2
+show build/ttt hlo compile build/ttt_example.mlir --target cuda:h100-sxm
 printf '\nquickstart: done in %s s. Next: build/ttt --help, tools/test.sh\n' "$(seconds_since "$start")"
