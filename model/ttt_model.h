@@ -48,22 +48,44 @@ typedef enum ttt_mixer {
     TTT_MIXER_MAMBA,            /* "mamba" */
 } ttt_mixer;
 
+/* What linear attention makes of queries and keys. */
+typedef enum ttt_features {
+    TTT_FEATURES_IDENTITY, /* "identity" */
+    TTT_FEATURES_ELU,      /* "elu": elu(x) + 1 */
+} ttt_features;
+
 /* Everything that shapes the network. Names are those of --set and of JSON. */
 typedef struct ttt_config {
     ttt_mixer mixer;
-    int64_t vocab_size, hidden_size, intermediate_size, n_layers, n_heads;
+    int64_t vocab_size, hidden_size, n_layers, n_heads;
+    int64_t intermediate_size; /* of the SwiGLU block; 0: there is no such block, as in Mamba */
     bool tie_embeddings;
     double norm_epsilon, initializer_range, rope_theta;
     /* the backbone: "mamba" sets the first three, "transformer" none */
     bool pre_conv, share_qk, use_gate;
     int64_t conv_width;
+    bool post_norm; /* layer norm before the output projection: TTT, "improved" linear attention */
+    /* attention */
+    int64_t n_kv_heads; /* 0: n_heads */
+    ttt_features features;
+    /* Mamba */
+    int64_t mamba_state, mamba_expand;
     /* the inner learner */
     int64_t mini_batch_size; /* 0: the whole sequence is one */
     double ttt_base_lr;
     int64_t checkpoint_group; /* mini-batches between kept states; 0: keep all */
+    /* the paper's ladder; all true but for ablations, and what is false has no parameters */
+    bool learnable_w0, inner_bias, inner_norm, learnable_lr, learnable_token_idx;
 } ttt_config;
 
-/* Presets: 125m, 350m, 760m, 1.3b, small, tiny. `backbone` is "transformer" or "mamba". */
+/*
+ * Presets: 125m, 350m, 760m and 1.3b of the paper; 1.3b-matched, with as much arithmetic as Mamba
+ * 1.4B (the paper's widths 5808 for ttt_linear and 5248 for ttt_mlp, 19 blocks of attention); small
+ * (about 10 million parameters, of which 8 are the embedding of 32000 words; the benchmark sets
+ * vocab_size to 512) and tiny (about 1 million). `backbone` is "transformer" or "mamba". The mamba
+ * mixer brings its own convolution and gate: its "mamba" backbone is the original network, twice as
+ * many layers without SwiGLU blocks, and "transformer" puts it where attention is.
+ */
 bool ttt_config_preset(ttt_config *config, const char *preset, const char *mixer,
                        const char *backbone, ttt_error *error);
 /* One field by name: "n_layers", "12". Unknown fields and values out of range are refused by name.
@@ -71,8 +93,20 @@ bool ttt_config_preset(ttt_config *config, const char *preset, const char *mixer
 bool ttt_config_set(ttt_config *config, const char *field, const char *value, ttt_error *error);
 /* Contradictions between fields, by name. */
 bool ttt_config_check(const ttt_config *config, ttt_error *error);
-const char *ttt_mixer_name(ttt_mixer mixer);
+const char *ttt_mixer_name(ttt_mixer mixer); /* NULL past the last */
 const char *const *ttt_config_presets(size_t *count);
+/* All fields by their names, and the number of "parameters", as JSON; the caller frees it. */
+char *ttt_config_show(const ttt_config *config, ttt_error *error);
+
+/*
+ * Hugging Face's config.json of model type "ttt", both ways. What that type does not know is in an
+ * object "ttt_c" of ours. Fields that shape no network (token ids, caches) are passed over; unknown
+ * ones are refused by name, and so are settings that we do not have.
+ */
+bool ttt_config_parse(ttt_config *config, const char *json, size_t size, ttt_error *error);
+char *ttt_config_text(const ttt_config *config, ttt_error *error); /* the caller frees it */
+bool ttt_config_read(ttt_config *config, const char *path, ttt_error *error);
+bool ttt_config_write(const ttt_config *config, const char *path, ttt_error *error);
 
 /* ---- parameters --------------------------------------------------------------------------------
  */
@@ -83,11 +117,14 @@ typedef enum ttt_init {
     TTT_INIT_NORMAL,       /* standard deviation `scale` */
     TTT_INIT_LECUN_NORMAL, /* truncated at two deviations, variance 1 / fan-in; `scale` is the
                               fan-in */
+    TTT_INIT_UNIFORM,      /* from -scale to scale */
+    TTT_INIT_LOG_COUNT,    /* log(1 + index along the last dimension): Mamba's A */
+    TTT_INIT_STEP_BIAS,    /* softplus of it is log-uniform from 0.001 to 0.1: Mamba's step */
 } ttt_init;
 
 /* One parameter: the only place that says what it is called, how large it is, how it starts, how it
  * is split over a mesh and whether it decays. Shapes are as the graph uses them: matrices are [in,
- * out]. */
+ * out]; all others are as in the files. */
 typedef struct ttt_param {
     const char *name; /* of Hugging Face's state dict: "model.layers.0.mlp.up_proj.weight" */
     hlo_shape shape;  /* f32 */
@@ -95,7 +132,7 @@ typedef struct ttt_param {
     ttt_init init;
     double scale;
     hlo_spec spec; /* mesh axes "fsdp" and "model" */
-    bool decay;
+    bool decay;    /* true for all, as in the reference */
 } ttt_param;
 
 typedef struct ttt_params {
@@ -108,6 +145,16 @@ ttt_params *ttt_params_new(const ttt_config *config, ttt_error *error);
 void ttt_params_free(ttt_params *params);
 /* Index of the parameter with that name; -1 when there is none. */
 int ttt_params_find(const ttt_params *params, const char *name);
+
+/*
+ * Initial values, by counter: what an element is depends on the seed, the parameter's name and the
+ * element's place alone, so any piece can be made anywhere. The bits are the same on every machine
+ * with IEEE arithmetic: threefry (2x32, 20 rounds), and logarithms and cosines of our own.
+ *
+ * The block [start, limit) of the parameter, dense and row-major; NULL for the whole.
+ */
+void ttt_init_block(const ttt_param *param, uint64_t seed, const int64_t *start,
+                    const int64_t *limit, float *out);
 
 /* ---- graphs ------------------------------------------------------------------------------------
  */

@@ -1,0 +1,350 @@
+/* Configurations: the table of fields, the presets, and what contradicts what. */
+#include "model/data.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool ttt__fail(ttt_error *error, const char *format, ...)
+{
+    if (error == NULL)
+        return false;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(error->message, sizeof error->message, format, args);
+    va_end(args);
+    /* Names come from files: what is no text must not reach a terminal, nor break the line. */
+    for (char *c = error->message; *c != '\0'; c++) {
+        if ((unsigned char)*c < ' ' || *c == 127)
+            *c = '?';
+    }
+    return false;
+}
+
+bool ttt__no_memory(ttt_error *error)
+{
+    return ttt__fail(error, "out of memory");
+}
+
+/* ---- fields ------------------------------------------------------------------------------------
+ */
+
+static const char *const mixers[] = {"ttt_linear", "ttt_mlp", "attention", "linear_attention",
+                                     "mamba"};
+static const char *const feature_maps[] = {"identity", "elu"};
+enum {
+    N_MIXERS = sizeof mixers / sizeof *mixers,
+    N_FEATURES = sizeof feature_maps / sizeof *feature_maps,
+};
+
+/* The limits keep every product of sizes below 2^62. */
+#define FIELD(kind, name, hf, low, high)                       \
+    {                                                          \
+#name, hf, kind, offsetof(ttt_config, name), low, high \
+    }
+static const ttt__field fields[] = {
+    FIELD(TTT__MIXER, mixer, NULL, 0, N_MIXERS - 1),
+    FIELD(TTT__INT, vocab_size, "vocab_size", 1, 1 << 30),
+    FIELD(TTT__INT, hidden_size, "hidden_size", 1, 1 << 20),
+    FIELD(TTT__INT, intermediate_size, "intermediate_size", 0, 1 << 22),
+    FIELD(TTT__INT, n_layers, "num_hidden_layers", 1, 1 << 12),
+    FIELD(TTT__INT, n_heads, "num_attention_heads", 1, 1 << 16),
+    FIELD(TTT__BOOL, tie_embeddings, "tie_word_embeddings", 0, 1),
+    FIELD(TTT__REAL, norm_epsilon, "rms_norm_eps", 0, 1),
+    FIELD(TTT__REAL, initializer_range, "initializer_range", 0, 1e3),
+    FIELD(TTT__REAL, rope_theta, "rope_theta", 1, 1e12),
+    FIELD(TTT__BOOL, pre_conv, "pre_conv", 0, 1),
+    FIELD(TTT__BOOL, share_qk, "share_qk", 0, 1),
+    FIELD(TTT__BOOL, use_gate, "use_gate", 0, 1),
+    FIELD(TTT__INT, conv_width, "conv_kernel", 1, 1 << 10),
+    FIELD(TTT__BOOL, post_norm, NULL, 0, 1),
+    FIELD(TTT__INT, n_kv_heads, NULL, 0, 1 << 16),
+    FIELD(TTT__FEATURES, features, NULL, 0, N_FEATURES - 1),
+    FIELD(TTT__INT, mamba_state, NULL, 1, 1 << 12),
+    FIELD(TTT__INT, mamba_expand, NULL, 1, 1 << 4),
+    FIELD(TTT__INT, mini_batch_size, "mini_batch_size", 0, 1 << 24),
+    FIELD(TTT__REAL, ttt_base_lr, "ttt_base_lr", 0, 1e6),
+    FIELD(TTT__INT, checkpoint_group, NULL, 0, 1 << 24),
+    FIELD(TTT__BOOL, learnable_w0, NULL, 0, 1),
+    FIELD(TTT__BOOL, inner_bias, NULL, 0, 1),
+    FIELD(TTT__BOOL, inner_norm, NULL, 0, 1),
+    FIELD(TTT__BOOL, learnable_lr, NULL, 0, 1),
+    FIELD(TTT__BOOL, learnable_token_idx, NULL, 0, 1),
+};
+
+const ttt__field *ttt__fields(size_t *count)
+{
+    *count = sizeof fields / sizeof *fields;
+    return fields;
+}
+
+const char *ttt_mixer_name(ttt_mixer mixer)
+{
+    return (int)mixer >= 0 && (int)mixer < N_MIXERS ? mixers[mixer] : NULL;
+}
+
+static void *place(ttt_config *config, const ttt__field *field)
+{
+    return (char *)config + field->offset;
+}
+
+bool ttt__set_int(ttt_config *config, const ttt__field *field, int64_t value, ttt_error *error)
+{
+    if ((double)value < field->low || (double)value > field->high)
+        return ttt__fail(error, "%s: %lld is not from %.0f to %.0f", field->name, (long long)value,
+                         field->low, field->high);
+    if (field->kind == TTT__BOOL)
+        *(bool *)place(config, field) = value != 0;
+    else
+        *(int64_t *)place(config, field) = value;
+    return true;
+}
+
+bool ttt__set_real(ttt_config *config, const ttt__field *field, double value, ttt_error *error)
+{
+    if (!(value >= field->low && value <= field->high))
+        return ttt__fail(error, "%s: %g is not from %g to %g", field->name, value, field->low,
+                         field->high);
+    *(double *)place(config, field) = value;
+    return true;
+}
+
+bool ttt__set_word(ttt_config *config, const ttt__field *field, const char *word, ttt_error *error)
+{
+    bool mixer = field->kind == TTT__MIXER;
+    const char *const *words = mixer ? mixers : feature_maps;
+    int count = mixer ? N_MIXERS : N_FEATURES;
+    for (int i = 0; i < count; i++) {
+        if (strcmp(word, words[i]) != 0)
+            continue;
+        if (mixer)
+            config->mixer = (ttt_mixer)i;
+        else
+            config->features = (ttt_features)i;
+        return true;
+    }
+    return ttt__fail(error, "%s: there is no \"%.60s\"; there are %s", field->name, word,
+                     mixer ? "ttt_linear, ttt_mlp, attention, linear_attention, mamba"
+                           : "identity, elu");
+}
+
+const char *ttt__word(const ttt_config *config, const ttt__field *field)
+{
+    return field->kind == TTT__MIXER ? mixers[config->mixer] : feature_maps[config->features];
+}
+
+static bool set_text(ttt_config *config, const ttt__field *field, const char *value,
+                     ttt_error *error)
+{
+    char *end;
+    errno = 0;
+    switch (field->kind) {
+    case TTT__MIXER:
+    case TTT__FEATURES:
+        return ttt__set_word(config, field, value, error);
+    case TTT__BOOL:
+        if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0)
+            return ttt__fail(error, "%s: \"%.60s\" is not true or false", field->name, value);
+        return ttt__set_int(config, field, strcmp(value, "true") == 0, error);
+    case TTT__INT: {
+        long long number = strtoll(value, &end, 10);
+        if (errno != 0 || end == value || *end != '\0')
+            return ttt__fail(error, "%s: \"%.60s\" is not a whole number", field->name, value);
+        return ttt__set_int(config, field, number, error);
+    }
+    case TTT__REAL: {
+        double number = strtod(value, &end);
+        if (end == value || *end != '\0' || !isfinite(number))
+            return ttt__fail(error, "%s: \"%.60s\" is not a number", field->name, value);
+        return ttt__set_real(config, field, number, error);
+    }
+    }
+    return false;
+}
+
+bool ttt_config_set(ttt_config *config, const char *field, const char *value, ttt_error *error)
+{
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        if (strcmp(field, fields[i].name) == 0)
+            return set_text(config, &fields[i], value, error);
+    }
+    return ttt__fail(error, "a configuration has no field \"%.60s\"", field);
+}
+
+/* ---- presets -----------------------------------------------------------------------------------
+ */
+
+typedef struct preset {
+    int64_t layers, hidden, heads, intermediate, vocab;
+} preset;
+
+static const char *const preset_names[] = {"125m",         "350m",  "760m", "1.3b",
+                                           "1.3b-matched", "small", "tiny"};
+static const preset presets[] = {
+    {12, 768, 12, 2048, 32000},  {24, 1024, 16, 2736, 32000}, {24, 1536, 16, 4096, 32000},
+    {24, 2048, 32, 5504, 32000}, {24, 2048, 32, 5504, 32000}, {4, 256, 4, 688, 32000},
+    {4, 128, 2, 344, 512},
+};
+enum { N_PRESETS = sizeof presets / sizeof *presets };
+_Static_assert(sizeof preset_names / sizeof *preset_names == N_PRESETS, "a name for each");
+
+const char *const *ttt_config_presets(size_t *count)
+{
+    *count = N_PRESETS;
+    return preset_names;
+}
+
+void ttt__config_defaults(ttt_config *config, ttt_mixer mixer)
+{
+    bool ttt = mixer == TTT_MIXER_LINEAR || mixer == TTT_MIXER_MLP;
+    *config = (ttt_config){
+        .mixer = mixer,
+        .vocab_size = 32000,
+        .hidden_size = 2048,
+        .intermediate_size = 5504,
+        .n_layers = 24,
+        .n_heads = 32,
+        .tie_embeddings = true,
+        .norm_epsilon = 1e-6,
+        .initializer_range = 0.02,
+        .rope_theta = 10000,
+        .conv_width = 4,
+        .post_norm = ttt,
+        .features = TTT_FEATURES_ELU,
+        .mamba_state = 16,
+        .mamba_expand = 2,
+        .mini_batch_size = 16,
+        .ttt_base_lr = mixer == TTT_MIXER_MLP ? 0.1 : 1.0,
+        .checkpoint_group = 4,
+        .learnable_w0 = true,
+        .inner_bias = true,
+        .inner_norm = true,
+        .learnable_lr = true,
+        .learnable_token_idx = true,
+    };
+}
+
+/* The paper's changes for as much training arithmetic as Mamba 1.4B. */
+static bool match_mamba(ttt_config *config, ttt_error *error)
+{
+    switch (config->mixer) {
+    case TTT_MIXER_LINEAR:
+        config->intermediate_size = 5808;
+        return true;
+    case TTT_MIXER_MLP:
+        config->intermediate_size = 5248;
+        return true;
+    case TTT_MIXER_ATTENTION:
+        config->n_layers = 19;
+        return true;
+    case TTT_MIXER_MAMBA:
+        return true;
+    case TTT_MIXER_LINEAR_ATTENTION:
+        break;
+    }
+    return ttt__fail(error, "preset 1.3b-matched: the paper has no linear_attention of that size");
+}
+
+bool ttt_config_preset(ttt_config *config, const char *name, const char *mixer,
+                       const char *backbone, ttt_error *error)
+{
+    ttt_config made = {0};
+    int index = 0;
+    if (!ttt__set_word(&made, &fields[0], mixer, error))
+        return false;
+    while (index < N_PRESETS && strcmp(name, preset_names[index]) != 0)
+        index++;
+    if (index == N_PRESETS)
+        return ttt__fail(error, "there is no preset \"%.60s\" (see ttt config list)", name);
+    bool mamba = strcmp(backbone, "mamba") == 0;
+    if (!mamba && strcmp(backbone, "transformer") != 0)
+        return ttt__fail(error, "backbone: there is no \"%.60s\"; there are transformer, mamba",
+                         backbone);
+    ttt__config_defaults(&made, made.mixer);
+    const preset *p = &presets[index];
+    made.vocab_size = p->vocab;
+    made.hidden_size = p->hidden;
+    made.intermediate_size = p->intermediate;
+    made.n_layers = p->layers;
+    made.n_heads = p->heads;
+    if (strcmp(name, "1.3b-matched") == 0 && !match_mamba(&made, error))
+        return false;
+    if (made.mixer != TTT_MIXER_MAMBA) {
+        made.pre_conv = made.share_qk = made.use_gate = mamba;
+    } else if (mamba) {
+        made.n_layers *= 2;
+        made.intermediate_size = 0;
+    }
+    *config = made;
+    return true;
+}
+
+/* ---- contradictions ----------------------------------------------------------------------------
+ */
+
+static bool check_heads(const ttt_config *c, ttt_error *error)
+{
+    long long hidden = c->hidden_size, heads = c->n_heads, kv = c->n_kv_heads;
+    if (c->mixer == TTT_MIXER_MAMBA)
+        return true; /* has none */
+    if (hidden % heads != 0)
+        return ttt__fail(error, "hidden_size %lld is not a multiple of n_heads %lld", hidden,
+                         heads);
+    if (c->mixer != TTT_MIXER_LINEAR_ATTENTION && hidden / heads % 2 != 0)
+        return ttt__fail(error,
+                         "hidden_size %lld and n_heads %lld make odd heads, which rotary "
+                         "embedding cannot pair",
+                         hidden, heads);
+    if (kv == 0)
+        return true;
+    if (c->mixer != TTT_MIXER_ATTENTION)
+        return ttt__fail(error, "n_kv_heads %lld: only mixer=attention groups its heads", kv);
+    if (heads % kv != 0)
+        return ttt__fail(error, "n_heads %lld is not a multiple of n_kv_heads %lld", heads, kv);
+    if (c->share_qk && kv != heads)
+        return ttt__fail(error, "share_qk needs as many keys as queries, but n_kv_heads is %lld",
+                         kv);
+    return true;
+}
+
+static bool check_learner(const ttt_config *c, ttt_error *error)
+{
+    if (c->mixer != TTT_MIXER_LINEAR && c->mixer != TTT_MIXER_MLP)
+        return true;
+    if (c->mini_batch_size == 0 && c->learnable_token_idx)
+        return ttt__fail(error, "mini_batch_size=0 takes sequences of any length, which "
+                                "learnable_token_idx=true cannot have a parameter for");
+    if (c->mixer == TTT_MIXER_MLP && !c->learnable_w0)
+        return ttt__fail(error, "learnable_w0=false starts from zero, where mixer=ttt_mlp has no "
+                                "gradient to learn from");
+    return true;
+}
+
+bool ttt_config_check(const ttt_config *config, ttt_error *error)
+{
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        ttt_config copy = *config;
+        const ttt__field *f = &fields[i];
+        const void *at = place(&copy, f);
+        if ((f->kind == TTT__INT && !ttt__set_int(&copy, f, *(const int64_t *)at, error)) ||
+            (f->kind == TTT__REAL && !ttt__set_real(&copy, f, *(const double *)at, error)))
+            return false;
+    }
+    if (ttt_mixer_name(config->mixer) == NULL)
+        return ttt__fail(error, "mixer: there is no number %d", (int)config->mixer);
+    if (config->features != TTT_FEATURES_IDENTITY && config->features != TTT_FEATURES_ELU)
+        return ttt__fail(error, "features: there is no number %d", (int)config->features);
+    if (config->mixer == TTT_MIXER_MAMBA &&
+        (config->pre_conv || config->share_qk || config->use_gate || config->post_norm))
+        return ttt__fail(error,
+                         "mixer=mamba has its own convolution and gate: %s=true does not go "
+                         "with it",
+                         config->pre_conv   ? "pre_conv"
+                         : config->share_qk ? "share_qk"
+                         : config->use_gate ? "use_gate"
+                                            : "post_norm");
+    return check_heads(config, error) && check_learner(config, error);
+}

@@ -1,0 +1,91 @@
+/* What the data side of the room shares: failures, fields of a configuration, JSON, whole files. */
+#ifndef MODEL_DATA_H
+#define MODEL_DATA_H
+
+#include "model/ttt_model.h"
+#include "model/ttt_model_files.h"
+
+#include <jansson.h>
+
+/* Fills in `error`, which may be NULL; returns false. */
+bool ttt__fail(ttt_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+bool ttt__no_memory(ttt_error *error);
+
+/* ---- fields of a configuration: config.c -------------------------------------------------------
+ */
+
+typedef enum ttt__kind { TTT__INT, TTT__REAL, TTT__BOOL, TTT__MIXER, TTT__FEATURES } ttt__kind;
+
+typedef struct ttt__field {
+    const char *name; /* of --set */
+    const char *hf;   /* of config.json at the top; NULL: there in the object "ttt_c" */
+    ttt__kind kind;
+    size_t offset; /* into ttt_config */
+    double low, high;
+} ttt__field;
+
+const ttt__field *ttt__fields(size_t *count);
+/* Range checks; `name` is what the user called it. */
+bool ttt__set_int(ttt_config *config, const ttt__field *field, int64_t value, ttt_error *error);
+bool ttt__set_real(ttt_config *config, const ttt__field *field, double value, ttt_error *error);
+bool ttt__set_word(ttt_config *config, const ttt__field *field, const char *word, ttt_error *error);
+/* The word of a field of a kind that has words. */
+const char *ttt__word(const ttt_config *config, const ttt__field *field);
+/* What a configuration file may leave out. */
+void ttt__config_defaults(ttt_config *config, ttt_mixer mixer);
+
+/* ---- JSON and files: json.c --------------------------------------------------------------------
+ */
+
+/* Strict JSON of limited size and depth; `what` names it in errors. NULL on error. */
+json_t *ttt__json_load(const char *text, size_t size, size_t most_bytes, int most_depth,
+                       const char *what, ttt_error *error);
+/* A whole small file with a NUL behind it; the caller frees it. */
+char *ttt__read_file(const char *path, size_t most_bytes, size_t *size, ttt_error *error);
+
+/* A file that is there whole or not at all: written beside its place, then moved. */
+typedef struct ttt__new_file {
+    char *path, *temporary;
+    int fd;
+} ttt__new_file;
+bool ttt__file_create(ttt__new_file *file, const char *path, ttt_error *error);
+bool ttt__file_write(ttt__new_file *file, const void *bytes, size_t size, ttt_error *error);
+/* Moves it into place when `keep`, else removes it; frees what it holds either way. */
+bool ttt__file_close(ttt__new_file *file, bool keep, ttt_error *error);
+
+/* ---- tensors: safetensors.c --------------------------------------------------------------------
+ */
+
+/* A file in memory, or a block of ours. */
+typedef struct ttt__block {
+    void *bytes;
+    size_t size;
+    bool mapped;
+} ttt__block;
+
+struct ttt_tensors {
+    ttt_tensor *list; /* sorted by name */
+    int count, room;
+    ttt__block *blocks;
+    int n_blocks;
+    bool jax; /* names and layouts of the JAX repository */
+};
+
+ttt_tensors *ttt__tensors_new(ttt_error *error);
+/* Maps the file into memory; the tensors own the mapping. NULL on error. */
+const ttt__block *ttt__tensors_map(ttt_tensors *tensors, const char *path, ttt_error *error);
+/* A zeroed block of ours. */
+void *ttt__tensors_block(ttt_tensors *tensors, size_t size, ttt_error *error);
+/* A tensor with a copy of `name`. */
+bool ttt__tensors_add(ttt_tensors *tensors, const char *name, size_t length, hlo_shape shape,
+                      const void *data, size_t size, ttt_error *error);
+/* Sorts by name; refuses names that come twice. */
+bool ttt__tensors_sort(ttt_tensors *tensors, ttt_error *error);
+/* Bytes of an array of that shape, with checks for overflow; false: too large or negative. */
+bool ttt__shape_bytes(const hlo_shape *shape, size_t *bytes);
+/* The reader proper, for tests and fuzzing: a file's bytes, which stay the caller's. */
+bool ttt__safetensors_parse(ttt_tensors *tensors, const void *bytes, size_t size, ttt_error *error);
+/* The same for a JAX checkpoint: jax.c. */
+bool ttt__jax_parse(ttt_tensors *tensors, const void *bytes, size_t size, ttt_error *error);
+
+#endif

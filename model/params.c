@@ -1,0 +1,243 @@
+/*
+ * The table of parameters: names, shapes, starts and places on a mesh, in the order in which the
+ * network uses them. Names are Hugging Face's for the TTT model; the baselines' are made alike.
+ */
+#include "model/data.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAME_BYTES = 80 };
+
+/* Walks over the table; the first walk only counts. */
+typedef struct table {
+    const ttt_config *config;
+    ttt_params *params; /* list is NULL while counting */
+    char (*names)[NAME_BYTES];
+    int64_t layer; /* -1 outside */
+} table;
+
+static void add(table *t, const char *name, ttt_param what)
+{
+    ttt_params *p = t->params;
+    if (p->list != NULL) {
+        char *full = t->names[p->count];
+        if (t->layer < 0)
+            snprintf(full, NAME_BYTES, "%s", name);
+        else
+            snprintf(full, NAME_BYTES, "model.layers.%lld.%s", (long long)t->layer, name);
+        what.name = full;
+        what.decay = true;
+        p->list[p->count] = what;
+    }
+    p->count++;
+    p->elements += hlo_shape_elements(&what.shape);
+}
+
+/* A matrix [in, out], stored the other way round. */
+static void matrix(table *t, const char *name, int64_t in, int64_t out, hlo_spec spec)
+{
+    add(t, name,
+        (ttt_param){.shape = HLO_SHAPE(HLO_F32, in, out),
+                    .transposed = true,
+                    .init = TTT_INIT_NORMAL,
+                    .scale = t->config->initializer_range,
+                    .spec = spec});
+}
+
+static void filled(table *t, const char *name, hlo_shape shape, ttt_init init, hlo_spec spec)
+{
+    add(t, name, (ttt_param){.shape = shape, .init = init, .spec = spec});
+}
+
+static void normal(table *t, const char *name, hlo_shape shape, hlo_spec spec)
+{
+    add(t, name,
+        (ttt_param){.shape = shape,
+                    .init = TTT_INIT_NORMAL,
+                    .scale = t->config->initializer_range,
+                    .spec = spec});
+}
+
+static void norm(table *t, const char *name)
+{
+    filled(t, name, HLO_SHAPE(HLO_F32, t->config->hidden_size), TTT_INIT_ONES, HLO_SPEC(NULL));
+}
+
+/* NAME.weight and NAME.bias of a depthwise convolution. */
+static void conv(table *t, const char *name, int64_t channels, const char *axis)
+{
+    int64_t width = t->config->conv_width;
+    char full[NAME_BYTES];
+    snprintf(full, sizeof full, "%s.weight", name);
+    add(t, full,
+        (ttt_param){.shape = HLO_SHAPE(HLO_F32, channels, 1, width),
+                    .init = TTT_INIT_LECUN_NORMAL,
+                    .scale = (double)width,
+                    .spec = HLO_SPEC(axis)});
+    snprintf(full, sizeof full, "%s.bias", name);
+    filled(t, full, HLO_SHAPE(HLO_F32, channels), TTT_INIT_ZEROS, HLO_SPEC(axis));
+}
+
+#define MIXER "seq_modeling_block."
+#define IN_SPEC HLO_SPEC("fsdp", "model")  /* of a matrix into heads or wider than the stream */
+#define OUT_SPEC HLO_SPEC("model", "fsdp") /* of the matrix back */
+
+/* What the TTT layer has beside projections: the learner's start, its norm and its rates. */
+static void learner(table *t)
+{
+    const ttt_config *c = t->config;
+    int64_t heads = c->n_heads, d = c->hidden_size / heads;
+    bool mlp = c->mixer == TTT_MIXER_MLP;
+    int64_t wide = mlp ? 4 * d : d;
+    hlo_spec by_head = HLO_SPEC("model");
+    if (c->learnable_token_idx)
+        filled(t, MIXER "learnable_token_idx", HLO_SHAPE(HLO_F32, c->mini_batch_size),
+               TTT_INIT_ZEROS, HLO_SPEC(NULL));
+    if (c->learnable_lr) {
+        normal(t, MIXER "learnable_ttt_lr_weight", HLO_SHAPE(HLO_F32, heads, 1, c->hidden_size),
+               by_head);
+        filled(t, MIXER "learnable_ttt_lr_bias", HLO_SHAPE(HLO_F32, heads, 1), TTT_INIT_ZEROS,
+               by_head);
+    }
+    if (c->inner_norm) {
+        filled(t, MIXER "ttt_norm_weight", HLO_SHAPE(HLO_F32, heads, d), TTT_INIT_ONES, by_head);
+        filled(t, MIXER "ttt_norm_bias", HLO_SHAPE(HLO_F32, heads, d), TTT_INIT_ZEROS, by_head);
+    }
+    if (c->learnable_w0)
+        normal(t, MIXER "W1", HLO_SHAPE(HLO_F32, heads, d, wide), by_head);
+    if (c->inner_bias)
+        filled(t, MIXER "b1", HLO_SHAPE(HLO_F32, heads, 1, wide), TTT_INIT_ZEROS, by_head);
+    if (mlp && c->learnable_w0)
+        normal(t, MIXER "W2", HLO_SHAPE(HLO_F32, heads, wide, d), by_head);
+    if (mlp && c->inner_bias)
+        filled(t, MIXER "b2", HLO_SHAPE(HLO_F32, heads, 1, d), TTT_INIT_ZEROS, by_head);
+}
+
+/* Every mixer that has queries, keys and values. */
+static void mixer_heads(table *t)
+{
+    const ttt_config *c = t->config;
+    int64_t hidden = c->hidden_size;
+    int64_t kv = c->n_kv_heads > 0 ? hidden / c->n_heads * c->n_kv_heads : hidden;
+    matrix(t, MIXER "q_proj.weight", hidden, hidden, IN_SPEC);
+    if (!c->share_qk)
+        matrix(t, MIXER "k_proj.weight", hidden, kv, IN_SPEC);
+    matrix(t, MIXER "v_proj.weight", hidden, kv, IN_SPEC);
+    if (c->share_qk) {
+        conv(t, MIXER "conv_q", hidden, "model");
+        conv(t, MIXER "conv_k", hidden, "model");
+    }
+    if (c->mixer == TTT_MIXER_LINEAR || c->mixer == TTT_MIXER_MLP)
+        learner(t);
+    if (c->post_norm) {
+        filled(t, MIXER "post_norm.weight", HLO_SHAPE(HLO_F32, hidden), TTT_INIT_ONES,
+               HLO_SPEC("model"));
+        filled(t, MIXER "post_norm.bias", HLO_SHAPE(HLO_F32, hidden), TTT_INIT_ZEROS,
+               HLO_SPEC("model"));
+    }
+    if (c->use_gate)
+        matrix(t, MIXER "g_proj.weight", hidden, hidden, IN_SPEC);
+    matrix(t, MIXER "o_proj.weight", hidden, hidden, OUT_SPEC);
+}
+
+/* The selective scan, with the sizes of its authors: steps of rank hidden / 16, rounded up. */
+static void mixer_mamba(table *t)
+{
+    const ttt_config *c = t->config;
+    int64_t hidden = c->hidden_size, inner = hidden * c->mamba_expand, rank = (hidden + 15) / 16;
+    matrix(t, MIXER "in_proj.weight", hidden, 2 * inner, IN_SPEC);
+    conv(t, MIXER "conv1d", inner, "model");
+    matrix(t, MIXER "x_proj.weight", inner, rank + 2 * c->mamba_state, HLO_SPEC("model"));
+    add(t, MIXER "dt_proj.weight",
+        (ttt_param){.shape = HLO_SHAPE(HLO_F32, rank, inner),
+                    .transposed = true,
+                    .init = TTT_INIT_UNIFORM,
+                    .scale = 1 / sqrt((double)rank),
+                    .spec = HLO_SPEC(NULL, "model")});
+    filled(t, MIXER "dt_proj.bias", HLO_SHAPE(HLO_F32, inner), TTT_INIT_STEP_BIAS,
+           HLO_SPEC("model"));
+    filled(t, MIXER "A_log", HLO_SHAPE(HLO_F32, inner, c->mamba_state), TTT_INIT_LOG_COUNT,
+           HLO_SPEC("model"));
+    filled(t, MIXER "D", HLO_SHAPE(HLO_F32, inner), TTT_INIT_ONES, HLO_SPEC("model"));
+    matrix(t, MIXER "out_proj.weight", inner, hidden, OUT_SPEC);
+}
+
+static void block(table *t)
+{
+    const ttt_config *c = t->config;
+    int64_t hidden = c->hidden_size;
+    if (c->pre_conv) {
+        norm(t, "conv.norm.weight");
+        conv(t, "conv.conv", hidden, NULL);
+    }
+    norm(t, "seq_norm.weight");
+    if (c->mixer == TTT_MIXER_MAMBA)
+        mixer_mamba(t);
+    else
+        mixer_heads(t);
+    if (c->intermediate_size == 0)
+        return;
+    norm(t, "ffn_norm.weight");
+    matrix(t, "mlp.gate_proj.weight", hidden, c->intermediate_size, IN_SPEC);
+    matrix(t, "mlp.up_proj.weight", hidden, c->intermediate_size, IN_SPEC);
+    matrix(t, "mlp.down_proj.weight", c->intermediate_size, hidden, OUT_SPEC);
+}
+
+static void walk(table *t)
+{
+    const ttt_config *c = t->config;
+    t->params->count = 0;
+    t->params->elements = 0;
+    t->layer = -1;
+    normal(t, "model.embed_tokens.weight", HLO_SHAPE(HLO_F32, c->vocab_size, c->hidden_size),
+           HLO_SPEC("model", "fsdp"));
+    for (t->layer = 0; t->layer < c->n_layers; t->layer++)
+        block(t);
+    t->layer = -1;
+    norm(t, "model.norm.weight");
+    if (!c->tie_embeddings)
+        matrix(t, "lm_head.weight", c->hidden_size, c->vocab_size, IN_SPEC);
+}
+
+ttt_params *ttt_params_new(const ttt_config *config, ttt_error *error)
+{
+    if (!ttt_config_check(config, error))
+        return NULL;
+    ttt_params *params = calloc(1, sizeof *params);
+    table t = {config, params, NULL, -1};
+    if (params != NULL) {
+        walk(&t);
+        size_t count = (size_t)params->count; /* names stand behind the list */
+        ttt_param *list = calloc(count, sizeof *list + NAME_BYTES);
+        if (list != NULL) {
+            params->list = list;
+            t.names = (char(*)[NAME_BYTES])(list + count);
+            walk(&t);
+            return params;
+        }
+    }
+    free(params);
+    ttt__no_memory(error);
+    return NULL;
+}
+
+void ttt_params_free(ttt_params *params)
+{
+    if (params == NULL)
+        return;
+    free(params->list);
+    free(params);
+}
+
+int ttt_params_find(const ttt_params *params, const char *name)
+{
+    for (int i = 0; i < params->count; i++) {
+        if (strcmp(params->list[i].name, name) == 0)
+            return i;
+    }
+    return -1;
+}
