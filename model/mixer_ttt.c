@@ -2,38 +2,21 @@
 #include "model/learner.h"
 #include "model/network.h"
 
-#include <stdio.h>
-
-static hlo_val block_param(hlo_graph *g, const net_layer *l, const char *name)
-{
-    char full[96];
-    snprintf(full, sizeof full, "seq_modeling_block.%s", name);
-    return net_layer_param(g, l, full);
-}
-
-/* [batch, time, hidden] as [batch, time, heads, lanes] */
-static hlo_val heads_of(hlo_graph *g, const ttt_config *c, hlo_val x)
-{
-    return hlo_reshape(
-        g, x,
-        HLO_DIMS(hlo_dim(g, x, 0), hlo_dim(g, x, 1), c->n_heads, c->hidden_size / c->n_heads));
-}
-
 /* Queries and keys turned by their place within the mini-batch. */
 static hlo_val rotated(hlo_graph *g, const ttt_config *c, hlo_val x, int64_t mini)
 {
     hlo_val place = hlo_iota(g, HLO_SHAPE(HLO_S32, hlo_dim(g, x, 1)), 0);
     place = hlo_rem(g, place, hlo_scalar_int(g, HLO_S32, mini));
-    return hlo_rope(g, heads_of(g, c, x), place, c->rope_theta, true);
+    return hlo_rope(g, x, place, c->rope_theta, true);
 }
 
 /* The rate of each token as a source: [batch, time, heads]. */
 static hlo_val source_rate(hlo_graph *g, const net_layer *l, hlo_val x)
 {
     const ttt_config *c = l->net->config;
-    hlo_val weight = block_param(g, l, "learnable_ttt_lr_weight"); /* [heads, 1, hidden] */
+    hlo_val weight = mixer_param(g, l, "learnable_ttt_lr_weight"); /* [heads, 1, hidden] */
     weight = hlo_reshape(g, weight, HLO_DIMS(c->n_heads, c->hidden_size));
-    hlo_val bias = hlo_reshape(g, block_param(g, l, "learnable_ttt_lr_bias"), HLO_DIMS(c->n_heads));
+    hlo_val bias = hlo_reshape(g, mixer_param(g, l, "learnable_ttt_lr_bias"), HLO_DIMS(c->n_heads));
     hlo_val gate = hlo_logistic(g, hlo_add(g, hlo_einsum(g, "btc,hc->bth", x, weight), bias));
     double scale = c->ttt_base_lr / (double)(c->hidden_size / c->n_heads);
     return hlo_mul(g, gate, hlo_like(g, gate, scale));
@@ -44,7 +27,7 @@ static hlo_val answer_rate(hlo_graph *g, const net_layer *l, int64_t mini)
 {
     hlo_val place = hlo_iota(g, HLO_SHAPE(HLO_F32, mini), 0), one = hlo_like(g, place, 1);
     hlo_val mean = hlo_div(g, one, hlo_add(g, place, one));
-    hlo_val learnt = hlo_add(g, mean, block_param(g, l, "learnable_token_idx"));
+    hlo_val learnt = hlo_add(g, mean, mixer_param(g, l, "learnable_token_idx"));
     return hlo_max(g, learnt, hlo_like(g, learnt, 0));
 }
 
@@ -53,11 +36,11 @@ static learner learner_of(hlo_graph *g, const net_layer *l)
     static const char *const w[] = {"W1", "W2"}, *const b[] = {"b1", "b2"};
     learner made = {.n_layers = l->net->config->mixer == TTT_MIXER_MLP ? 2 : 1, .epsilon = 1e-6};
     for (int i = 0; i < made.n_layers; i++) {
-        made.w[i] = block_param(g, l, w[i]);
-        made.b[i] = block_param(g, l, b[i]);
+        made.w[i] = mixer_param(g, l, w[i]);
+        made.b[i] = mixer_param(g, l, b[i]);
     }
-    made.norm_scale = block_param(g, l, "ttt_norm_weight");
-    made.norm_bias = block_param(g, l, "ttt_norm_bias");
+    made.norm_scale = mixer_param(g, l, "ttt_norm_weight");
+    made.norm_bias = mixer_param(g, l, "ttt_norm_bias");
     return made;
 }
 
@@ -117,28 +100,17 @@ hlo_val mixer_ttt(hlo_graph *g, const net_layer *l, hlo_val x)
 {
     const ttt_config *c = l->net->config;
     int64_t mini = c->mini_batch_size > 0 ? c->mini_batch_size : hlo_dim(g, x, 1);
-    hlo_val q = hlo_matmul(g, x, block_param(g, l, "q_proj.weight")), k;
-    if (c->share_qk) {
-        k = net_causal_conv(g, l, "seq_modeling_block.conv_k", q);
-        q = net_causal_conv(g, l, "seq_modeling_block.conv_q", q);
-    } else {
-        k = hlo_matmul(g, x, block_param(g, l, "k_proj.weight"));
-    }
-    hlo_val v = hlo_matmul(g, x, block_param(g, l, "v_proj.weight"));
+    mixer_heads h = mixer_project(g, l, x);
     hlo_val rate = source_rate(g, l, x);
     layer_data data = {
-        .q = rotated(g, c, q, mini),
-        .k = rotated(g, c, k, mini),
-        .v = heads_of(g, c, v),
+        .q = rotated(g, c, h.q, mini),
+        .k = rotated(g, c, h.k, mini),
+        .v = h.v,
         .rate = hlo_reshape(g, rate, HLO_DIMS(hlo_dim(g, x, 0), hlo_dim(g, x, 1), c->n_heads, 1)),
         .token = answer_rate(g, l, mini),
     };
     hlo_scope_push(g, "learn");
     hlo_val z = learn(g, l, &data);
     hlo_scope_pop(g);
-    z = hlo_layer_norm(g, z, block_param(g, l, "post_norm.weight"),
-                       block_param(g, l, "post_norm.bias"), 1e-6);
-    if (c->use_gate)
-        z = hlo_mul(g, hlo_gelu(g, hlo_matmul(g, x, block_param(g, l, "g_proj.weight"))), z);
-    return hlo_matmul(g, z, block_param(g, l, "o_proj.weight"));
+    return mixer_output(g, l, x, z);
 }

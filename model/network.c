@@ -50,6 +50,8 @@ static hlo_val mix(hlo_graph *g, const net_layer *l, hlo_val x)
     case TTT_MIXER_LINEAR:
     case TTT_MIXER_MLP:
         return mixer_ttt(g, l, x);
+    case TTT_MIXER_ATTENTION:
+        return mixer_attention(g, l, x);
     default:
         hlo_fail(g, HLO_ERROR_UNSUPPORTED, "the mixer %s is not built yet",
                  ttt_mixer_name(l->net->config->mixer));
@@ -75,9 +77,11 @@ static hlo_val block(hlo_graph *g, const net_layer *l, hlo_val x)
     hlo_scope_push(g, "mixer");
     x = hlo_add(g, x, mix(g, l, normed(g, l, "seq_norm.weight", x)));
     hlo_scope_pop(g);
-    hlo_scope_push(g, "mlp");
-    x = hlo_add(g, x, feed_forward(g, l, normed(g, l, "ffn_norm.weight", x)));
-    hlo_scope_pop(g);
+    if (l->net->config->intermediate_size > 0) {
+        hlo_scope_push(g, "mlp");
+        x = hlo_add(g, x, feed_forward(g, l, normed(g, l, "ffn_norm.weight", x)));
+        hlo_scope_pop(g);
+    }
     hlo_scope_pop(g);
     return x;
 }
