@@ -77,5 +77,8 @@ const char *cmd_quantity(double value, const char *unit);
 int cmd_devices(int argc, char **argv);
 int cmd_plugin_check(int argc, char **argv);
 int cmd_hlo(int argc, char **argv);
+int cmd_config(int argc, char **argv);
+int cmd_convert(int argc, char **argv);
+int cmd_init(int argc, char **argv);
 
 #endif

@@ -14,6 +14,9 @@ static const struct {
     {"devices", cmd_devices, "the devices that a plugin offers"},
     {"plugin-check", cmd_plugin_check, "what a plugin supports, lacks and breaks"},
     {"hlo", cmd_hlo, "run and compile StableHLO programs"},
+    {"config", cmd_config, "the networks there are, and one of them in full"},
+    {"init", cmd_init, "a network before training, as a folder of files"},
+    {"convert", cmd_convert, "a folder of files from other checkpoints"},
 };
 
 static void print_help(FILE *to)
