@@ -144,12 +144,14 @@ static void describe(run *r)
 
 static void compile(run *r, pjrt_program program)
 {
-    /* XLA:CPU drops the NaN of max(NaN, x) unless told not to. */
+    /* XLA:CPU drops the NaN of max(NaN, x) unless told not to. The others are for compile time,
+     * which is most of a test's; a document may ask for the usual optimizations. */
     const pjrt_option quick[] = {PJRT_OPT_BOOL("xla_cpu_enable_fast_min_max", false),
-                                 PJRT_OPT_INT("xla_backend_optimization_level", 0)};
+                                 PJRT_OPT_INT("xla_backend_optimization_level", 0),
+                                 PJRT_OPT_BOOL("xla_cpu_use_fusion_emitters", false)};
     bool optimized = json_is_true(json_object_get(r->document, "optimized"));
     pjrt_compile_options o = {
-        .partitions = r->n_devices, .overrides = quick, .n_overrides = optimized ? 1 : 2};
+        .partitions = r->n_devices, .overrides = quick, .n_overrides = optimized ? 1 : 3};
     ok(r, pjrt_compile(r->client, program, &o, &r->exe));
 }
 

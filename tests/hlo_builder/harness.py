@@ -1,6 +1,7 @@
 """Runs cases through the driver and the references, compares, and tells the largest errors."""
 
 import base64
+import multiprocessing
 import os
 import re
 import sys
@@ -64,20 +65,31 @@ class Report:
         return 1 if self.failures else 0
 
 
-def _jax_results(cases, report, size):
-    """By case; a batch that JAX refuses is tried one by one."""
-    results = {}
-    for chunk in batches(cases, size):
-        try:
-            for case, found in zip(chunk, run_jax([c.graph for c in chunk])):
-                results[case] = found
-        except Exception:
-            for case in chunk:
-                try:
-                    results[case] = run_jax([case.graph])[0]
-                except Exception:
-                    report.fail("reference", case.name, traceback.format_exc(limit=-4))
-    return results
+def _reference(graphs):
+    """In a process of its own: results, or a text where JAX refuses."""
+    try:
+        return run_jax(graphs)
+    except Exception:
+        if len(graphs) == 1:
+            return [traceback.format_exc(limit=-4)]
+        return [_reference([g])[0] for g in graphs]
+
+
+def _start_references(pool, cases, size):
+    chunks = list(batches(cases, size))
+    work = pool.map_async(_reference, [[c.graph for c in chunk] for chunk in chunks], chunksize=1)
+
+    def finish(report):
+        results = {}
+        for chunk, found in zip(chunks, work.get()):
+            for case, result in zip(chunk, found):
+                if isinstance(result, str):
+                    report.fail("reference", case.name, result)
+                else:
+                    results[case] = result
+        return results
+
+    return finish
 
 
 def tolerance_of(case, array, table):
@@ -112,7 +124,7 @@ def judge_differences(case, answer, expected, report):
                         DIFFERENCE_TOLERANCE)
 
 
-def _built(driver, cases, report):
+def built(driver, cases, report):
     """The cases that can be built at all, and the operations that are in their graphs."""
     good = []
     covered = {"forward": set(), "gradient": set()}
@@ -153,14 +165,14 @@ def run_cases(driver, cases, table, report, batch=24):
     started = time.time()
     wanted = os.environ.get("TTT_CASES")
     cases = [c for c in cases if not wanted or re.search(wanted, c.name)]
-    cases, covered = _built(driver, cases, report)
+    cases, covered = built(driver, cases, report)
     alone = [c for c in cases if c.alone]
     chunks = [*batches([c for c in cases if not c.alone], batch), *[[c] for c in alone]]
-    finish = _answers(driver, chunks)
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        references = _start_references(pool, [c for c in cases if "jax" in c.judges], batch)
+        answers = _answers(driver, chunks)()
+        references = references(report)
     numpy_results = {c: run_numpy(c.graph) for c in cases if "numpy" in c.judges}
-    with_jax = [c for c in cases if "jax" in c.judges]
-    references = _jax_results(with_jax, report, batch)
-    answers = finish()
     for case in cases:
         answer = answers[case]
         if "error" in answer:

@@ -592,8 +592,8 @@ def run_jax(graphs):
     def everything(inputs):
         return [f(*x) for f, x in zip(functions, inputs)]
 
-    # Constants would be folded by the compiler; that is slow and not what is judged here.
-    options = {"xla_backend_optimization_level": 0}
+    # Compiling is most of the time: no optimizations, and the older of two code generators.
+    options = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
     compiled = jax.jit(everything).lower([g.inputs for g in graphs]).compile(options)
     return [[np.asarray(r) for r in results] for results in compiled([g.inputs for g in graphs])]
 
