@@ -11,19 +11,29 @@
 
 static const double pi = 3.14159265358979323846, ln2 = 0.69314718055994530942;
 
+/* c[0] + c[1] x + c[2] x^2 + … */
+static double polynomial(const double *c, int count, double x)
+{
+    double sum = c[count - 1];
+    for (int i = count - 2; i >= 0; i--)
+        sum = sum * x + c[i];
+    return sum;
+}
+#define POLYNOMIAL(c, x) polynomial(c, sizeof(c) / sizeof *(c), x)
+
 /* Natural logarithm of a positive, normal number: 2 atanh((m - 1) / (m + 1)) + e ln 2. */
 static double log_of(double x)
 {
+    static const double c[] = {1,        1.0 / 3,  1.0 / 5,  1.0 / 7,  1.0 / 9,  1.0 / 11,
+                               1.0 / 13, 1.0 / 15, 1.0 / 17, 1.0 / 19, 1.0 / 21, 1.0 / 23};
     int e;
     double m = frexp(x, &e); /* exact */
     if (m < 0.70710678118654752440) {
         m *= 2;
         e--;
     }
-    double s = (m - 1) / (m + 1), s2 = s * s, sum = 0;
-    for (int k = 23; k >= 1; k -= 2)
-        sum = sum * s2 + 1.0 / k;
-    return 2 * s * sum + e * ln2;
+    double s = (m - 1) / (m + 1);
+    return 2 * s * POLYNOMIAL(c, s * s) + e * ln2;
 }
 
 /* exp(x) for |x| below some hundreds. */
@@ -38,18 +48,34 @@ static double exp_of(double x)
 /* cos(x) and sin(x) for 0 <= x <= pi / 4, by their series. */
 static double small_cos(double x)
 {
-    double sum = 1;
-    for (int i = 18; i >= 2; i -= 2)
-        sum = 1 - sum * (x * x) / (i * (i - 1));
-    return sum;
+    static const double c[] = {
+        1,
+        -1.0 / 2,
+        1.0 / 24,
+        -1.0 / 720,
+        1.0 / 40320,
+        -1.0 / 3628800,
+        1.0 / 479001600,
+        -1.0 / 87178291200,
+        1.0 / 20922789888000,
+    };
+    return POLYNOMIAL(c, x * x);
 }
 
 static double small_sin(double x)
 {
-    double sum = 1;
-    for (int i = 19; i >= 3; i -= 2)
-        sum = 1 - sum * (x * x) / (i * (i - 1));
-    return x * sum;
+    static const double c[] = {
+        1,
+        -1.0 / 6,
+        1.0 / 120,
+        -1.0 / 5040,
+        1.0 / 362880,
+        -1.0 / 39916800,
+        1.0 / 6227020800,
+        -1.0 / 1307674368000,
+        1.0 / 355687428096000,
+    };
+    return x * POLYNOMIAL(c, x * x);
 }
 
 /* cos(2 pi (bits + 1/2) / 2^32), through the eighth of the circle that it is in. */
