@@ -32,12 +32,13 @@ static bool item_is(const msgpack_item *item, const char *text)
 /* The (shape, type, bytes) that an extension holds. */
 static bool read_array(const msgpack_item *ext, hlo_shape *shape, msgpack_item *data)
 {
-    msgpack m = {ext->bytes, ext->bytes + ext->size};
     msgpack_item item;
     size_t bytes;
     *shape = (hlo_shape){0};
-    if (ext->kind != MSGPACK_EXT || ext->ext != ARRAY_EXT ||
-        !msgpack_expect(&m, MSGPACK_ARRAY, 3, &item) ||
+    if (ext->kind != MSGPACK_EXT || ext->ext != ARRAY_EXT)
+        return false;
+    msgpack m = {ext->bytes, ext->bytes + ext->size};
+    if (!msgpack_expect(&m, MSGPACK_ARRAY, 3, &item) ||
         !msgpack_expect(&m, MSGPACK_ARRAY, -1, &item) || item.size > HLO_MAX_RANK)
         return false;
     shape->rank = (int)item.size;
