@@ -116,7 +116,7 @@ static bool read_root(ttt_config *config, json_t *root, ttt_error *error)
 {
     json_t *ours = json_object_get(root, "ttt_c"), *value;
     const char *key;
-    ttt_mixer mixer;
+    ttt_mixer mixer = TTT_MIXER_LINEAR;
     if (!json_is_object(root))
         return ttt__fail(error, "config.json: not an object");
     if (ours != NULL && !json_is_object(ours))
