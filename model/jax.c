@@ -165,11 +165,11 @@ static bool read_path(msgpack *m, char name[TTT__JAX_NAME], size_t *length, bool
 static bool read_record(ttt_tensors *tensors, msgpack *m, ttt_error *error)
 {
     char name[TTT__JAX_NAME];
-    size_t length, size;
+    size_t length, size = 0;
     bool wanted;
     msgpack_item item, data;
     hlo_shape shape;
-    const void *bytes;
+    const void *bytes = NULL;
     if (!msgpack_expect(m, MSGPACK_ARRAY, 2, &item) || !read_path(m, name, &length, &wanted))
         return ttt__fail(error, "not a stream of [path, bytes] in msgpack");
     item = msgpack_next(m);
