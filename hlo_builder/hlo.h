@@ -89,7 +89,7 @@ typedef struct hlo_shape {
     ((hlo_shape){(t), (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}})
 #define HLO_SCALAR(t) ((hlo_shape){.type = (t)})
 
-int64_t hlo_shape_elements(const hlo_shape *shape);
+int64_t hlo_shape_elements(const hlo_shape *shape); /* -1 when they cannot be counted */
 bool hlo_shape_equal(const hlo_shape *a, const hlo_shape *b);
 enum { HLO_SHAPE_TEXT = 192 };
 char *hlo_shape_text(const hlo_shape *shape, char text[HLO_SHAPE_TEXT]); /* "f32[2,3]" */

@@ -51,14 +51,18 @@ bool hlo__shape_ok(const hlo_shape *shape)
 int64_t hlo_shape_elements(const hlo_shape *shape)
 {
     int64_t elements = 1;
-    for (int i = 0; i < shape->rank; i++)
-        elements *= shape->dims[i];
+    if (shape->rank < 0 || shape->rank > HLO_MAX_RANK)
+        return -1;
+    for (int i = 0; i < shape->rank; i++) {
+        if (shape->dims[i] < 0 || __builtin_mul_overflow(elements, shape->dims[i], &elements))
+            return -1;
+    }
     return elements;
 }
 
 bool hlo_shape_equal(const hlo_shape *a, const hlo_shape *b)
 {
-    return a->type == b->type && a->rank == b->rank &&
+    return a->type == b->type && a->rank == b->rank && a->rank >= 0 && a->rank <= HLO_MAX_RANK &&
            memcmp(a->dims, b->dims, (size_t)a->rank * sizeof *a->dims) == 0;
 }
 
