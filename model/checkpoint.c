@@ -13,18 +13,30 @@ struct ttt_writer {
     size_t left; /* bytes of data still to come */
 };
 
+/* [numbers]; NULL when out of memory. */
+static json_t *list_of(const int64_t *numbers, int count)
+{
+    json_t *list = json_array();
+    for (int i = 0; list != NULL && i < count; i++) {
+        if (json_array_append_new(list, json_integer(numbers[i])) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
 static json_t *entry_of(const hlo_shape *shape, size_t start, size_t end)
 {
-    json_t *dims = json_array();
-    bool ok = dims != NULL;
-    for (int i = 0; ok && i < shape->rank; i++)
-        ok = json_array_append_new(dims, json_integer(shape->dims[i])) == 0;
-    if (!ok) {
-        json_decref(dims);
-        return NULL;
-    }
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", shape->type == HLO_BF16 ? "BF16" : "F32",
-                     "shape", dims, "data_offsets", (json_int_t)start, (json_int_t)end);
+    json_t *entry = json_object();
+    int64_t offsets[2] = {(int64_t)start, (int64_t)end};
+    const char *type = shape->type == HLO_BF16 ? "BF16" : "F32";
+    if (json_object_set_new(entry, "dtype", json_string(type)) == 0 &&
+        json_object_set_new(entry, "shape", list_of(shape->dims, shape->rank)) == 0 &&
+        json_object_set_new(entry, "data_offsets", list_of(offsets, 2)) == 0)
+        return entry;
+    json_decref(entry);
+    return NULL;
 }
 
 /* The header's text; NULL on error. */
