@@ -50,7 +50,7 @@ def identity_program(mlir_type, dims):
 
 
 def test_help_and_wrong_use():
-    for words in [[], ["devices"], ["plugin-check"], ["hlo"], ["hlo", "run"], ["hlo", "compile"]]:
+    for words in [[], ["devices"], ["plugin-check"], ["hlo"], ["hlo", "run"], ["hlo", "compile"], ["config"], ["init"], ["convert"]]:
         r = run(*words, "--help")
         check(f"help of {words}", r.returncode == 0 and r.stdout.startswith("usage: ttt") and r.stderr == "", r)
     check("no command", run().returncode == 2)
@@ -193,8 +193,64 @@ def test_plugin_check():
         check(f"{plugin} compiles ahead of time", r.returncode == 0 and outcomes["compile-ahead"] == "ok", outcomes)
 
 
+def tensors_of(path):
+    """A safetensors file, read the plain way."""
+    with open(path, "rb") as f:
+        data = f.read()
+    length = int.from_bytes(data[:8], "little")
+    types = {"F32": np.float32, "BF16": ml_dtypes.bfloat16}
+    out = {}
+    for name, t in json.loads(data[8:8 + length]).items():
+        if name != "__metadata__":
+            start, end = (8 + length + o for o in t["data_offsets"])
+            out[name] = np.frombuffer(data[start:end], types[t["dtype"]]).reshape(t["shape"])
+    return out
+
+
+def test_config():
+    rows = json.loads(run("config", "list", "--json").stdout)["presets"]
+    sizes = {(r["preset"], r["mixer"], r["backbone"]): r["parameters"] for r in rows}
+    check("125m in the list", sizes.get(("125m", "ttt_mlp", "mamba")) == 114589776, sizes)
+    check("every mixer and backbone", len(sizes) == 68, len(sizes))
+    r = run("config", "show", "--preset", "1.3b", "--set", "n_layers=12", "--set", "rope_theta=500000")
+    j = json.loads(r.stdout)
+    check("overrides", (j["n_layers"], j["rope_theta"], j["hidden_size"]) == (12, 500000, 2048), j)
+    check("parameters of it", j["parameters"] == 675588672, j["parameters"])
+    hf = json.loads(run("config", "show", "--preset", "125m", "--mixer", "ttt_mlp", "--hf").stdout)
+    check("Hugging Face's fields", (hf["ttt_layer_type"], hf["num_hidden_layers"], hf["ttt_base_lr"]) == ("mlp", 12, 0.1), hf)
+    show = ["config", "show", "--preset", "tiny"]
+    check_fails("an unknown field", 1, [*show, "--set", "n_layer=12"], "n_layer")
+    check_fails("a contradiction", 1, [*show, "--set", "n_heads=3"], "hidden_size", "n_heads")
+    check_fails("no field at all", 2, [*show, "--set", "12"], "--set")
+    check_fails("no preset", 1, ["config", "show"], "--preset")
+
+
+def test_init_and_convert(folder):
+    first, again, half = (os.path.join(folder, n) for n in ["first", "again", "half"])
+    sizes = ["--preset", "tiny", "--mixer", "ttt_mlp", "--set", "n_layers=2", "--set", "vocab_size=64"]
+    r = run("init", *sizes, "--seed", "5", first, "--json")
+    check("a network before training", r.returncode == 0 and json.loads(r.stdout)["tensors"] == 2 * 27 + 2, r.stderr)
+    weights = tensors_of(os.path.join(first, "model.safetensors"))
+    check("stored [out, in]", weights["model.layers.1.mlp.down_proj.weight"].shape == (128, 344))
+    check("no copy of the embedding", "lm_head.weight" not in weights)
+    r = run("convert", "--from", "hf", "--to", "hf", "--dtype", "bf16", first, half)
+    rounded = tensors_of(os.path.join(half, "model.safetensors")) if r.returncode == 0 else {}
+    check("bf16, to nearest even", rounded.keys() == weights.keys() and
+          all(np.array_equal(rounded[n].view(np.uint16), w.astype(ml_dtypes.bfloat16).view(np.uint16)) for n, w in weights.items()), r.stderr)
+    run("init", "--model", first, "--seed", "5", again)
+    check("the same seed, the same bits", all(np.array_equal(w, weights[n]) for n, w in tensors_of(os.path.join(again, "model.safetensors")).items()))
+    run("init", "--model", first, "--seed", "6", again)
+    check("another seed", not np.array_equal(tensors_of(os.path.join(again, "model.safetensors"))["model.embed_tokens.weight"], weights["model.embed_tokens.weight"]))
+    check_fails("another network", 1, ["convert", "--from", "hf", "--to", "hf", "--set", "n_layers=3", first, again], "model.layers.2.")
+    check_fails("not a checkpoint", 1, ["convert", "--from", "jax", "--to", "hf", os.path.join(first, "config.json"), again], "config.json")
+    check_fails("nothing to read", 1, ["convert", "--from", "hf", "--to", "hf", os.path.join(folder, "none"), again], "none")
+    check_fails("no such source", 2, ["convert", "--from", "tf", "--to", "hf", first, again], "--from")
+
+
 with tempfile.TemporaryDirectory() as scratch:
     test_help_and_wrong_use()
+    test_config()
+    test_init_and_convert(scratch)
     test_devices()
     test_run_values(scratch)
     test_run_types(scratch)
