@@ -80,21 +80,31 @@ char *ttt__read_file(const char *path, size_t most_bytes, size_t *size, ttt_erro
 /* ---- new files ---------------------------------------------------------------------------------
  */
 
+/* A name beside the file that nobody has: the process and a number of tries make it so. */
+static bool open_temporary(ttt__new_file *file)
+{
+    size_t room = strlen(file->path) + 40;
+    file->temporary = malloc(room);
+    if (file->temporary == NULL) {
+        errno = ENOMEM;
+        return false;
+    }
+    for (int i = 0; i < 1000; i++) {
+        snprintf(file->temporary, room, "%s.%ld-%d.tmp", file->path, (long)getpid(), i);
+        file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (file->fd >= 0 || errno != EEXIST)
+            break;
+    }
+    return file->fd >= 0;
+}
+
 bool ttt__file_create(ttt__new_file *file, const char *path, ttt_error *error)
 {
-    static const char suffix[] = ".XXXXXX";
-    size_t length = strlen(path);
     *file = (ttt__new_file){.fd = -1};
     file->path = strdup(path);
-    file->temporary = malloc(length + sizeof suffix);
-    if (file->path == NULL || file->temporary == NULL) {
-        ttt__file_close(file, false, NULL);
+    if (file->path == NULL)
         return ttt__no_memory(error);
-    }
-    memcpy(file->temporary, path, length);
-    memcpy(file->temporary + length, suffix, sizeof suffix);
-    file->fd = mkostemp(file->temporary, O_CLOEXEC);
-    if (file->fd >= 0)
+    if (open_temporary(file))
         return true;
     ttt__fail(error, "%s: %s", path, strerror(errno));
     ttt__file_close(file, false, NULL);
@@ -126,19 +136,11 @@ static void sync_folder(char *path)
     close(fd);
 }
 
-/* Files are made for their owner alone; this gives them what any new file would have. */
-static bool usual_mode(int fd)
-{
-    mode_t mask = umask(0);
-    umask(mask);
-    return fchmod(fd, 0666 & ~mask) == 0;
-}
-
 bool ttt__file_close(ttt__new_file *file, bool keep, ttt_error *error)
 {
     bool ok = keep;
     if (file->fd >= 0) {
-        ok = ok && usual_mode(file->fd) && fsync(file->fd) == 0;
+        ok = ok && fsync(file->fd) == 0;
         ok = close(file->fd) == 0 && ok;
         ok = ok && rename(file->temporary, file->path) == 0;
         if (keep && !ok)

@@ -168,14 +168,15 @@ static bool add_file(ttt_tensors *tensors, const char *path, ttt_error *error)
 /* FOLDER/NAME; the caller frees it. */
 static char *join(const char *folder, size_t length, const char *name, ttt_error *error)
 {
-    char *path = malloc(length + strlen(name) + 2);
+    size_t name_size = strlen(name) + 1;
+    char *path = malloc(length + 1 + name_size);
     if (path == NULL) {
         ttt__no_memory(error);
         return NULL;
     }
     memcpy(path, folder, length);
     path[length] = '/';
-    strcpy(path + length + 1, name);
+    memcpy(path + length + 1, name, name_size);
     return path;
 }
 
