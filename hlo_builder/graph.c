@@ -9,7 +9,12 @@
 /* ---- memory ------------------------------------------------------------------------------------
  */
 
-enum { CHUNK = 1 << 18, ALIGN = 16 };
+/* Bytes of the arena that are asked for at once. Builds with sanitizers set it to 1: then every
+ * allocation has bounds that they watch, and can fail by itself. */
+#ifndef HLO_CHUNK
+#define HLO_CHUNK (1 << 18)
+#endif
+enum { CHUNK = HLO_CHUNK, ALIGN = 16 };
 
 struct hlo_chunk {
     struct hlo_chunk *next;
