@@ -270,9 +270,11 @@ class Driver:
                 done = subprocess.run([self.path, *options, file.name], capture_output=True, text=True)
             for line in done.stdout.splitlines():
                 answers[left.pop(0)] = json.loads(line)
+            why = {"error": f"driver ended with {done.returncode}: {done.stderr[-2000:]}"}
             if left:
-                answers[left.pop(0)] = {
-                    "error": f"driver ended with {done.returncode}: {done.stderr[-2000:]}"}
+                answers[left.pop(0)] = why
+            elif done.returncode != 0:  # after the last answer: the sanitizers' verdict
+                answers[first] = why
 
 
 def results_of(answer, expected):
