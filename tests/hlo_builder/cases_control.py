@@ -168,6 +168,9 @@ def learners():
             return last + ys
         add_grad(f"learner in a scan {checkpoint} {save} {steps}", [], build, inputs, family="learner",
                  second=k < 3)
+        if k == 1:
+            add_grad("learner in a scan, compiled as usual", [], build, inputs, family="learner",
+                     optimized=True)
 
     def mlp(g, w1, w2, keys, values):
         """Two weights, a norm in the inner loss, a learned step: as in TTT-MLP."""

@@ -93,9 +93,10 @@ def attention():
         scores = g.select(mask, scores, g.like(scores, value=-1e30))
         out = g.einsum(g.softmax(scores, dim=-1), v, spec="bhqk,bkhd->bqhd")
         return g.silu(g.reshape(out, dims=[2, 5, 8])) + x
-    add_grad("attention block", [], block,
-             [array(rng, "f64", (2, 5, 8)), *[array(rng, "f64", (8, 8)) for _ in range(3)],
-              array(rng, "f64", (8,)), np.arange(5, dtype=np.int32)], family="networks")
+    inputs = [array(rng, "f64", (2, 5, 8)), *[array(rng, "f64", (8, 8)) for _ in range(3)],
+              array(rng, "f64", (8,)), np.arange(5, dtype=np.int32)]
+    add_grad("attention block", [], block, inputs, family="networks")
+    add_grad("attention block, compiled as usual", [], block, inputs, family="networks", optimized=True)
 
     for sums in (False, True):  # observed: 4e-2, some units in the last place of bf16
         def shared(g, x, w):
