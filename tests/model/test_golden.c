@@ -151,7 +151,11 @@ static void start_run(run *r, const ttt_config *config)
         fail_msg("%s", hlo_graph_error(g)->message);
     ASSERT_OK(pjrt_plugin_load("cpu", &plugin));
     ASSERT_OK(pjrt_client_create(plugin, NULL, &r->client));
-    ASSERT_OK(pjrt_compile(r->client, pjrt_program_text(text), NULL, &r->exe));
+    /* Compiled without LLVM's optimisations: the program runs once, and compiling is what takes
+     * time. */
+    const pjrt_option fast = PJRT_OPT_INT("xla_backend_optimization_level", 0);
+    pjrt_compile_options options = {.overrides = &fast, .n_overrides = 1};
+    ASSERT_OK(pjrt_compile(r->client, pjrt_program_text(text), &options, &r->exe));
     free(text);
     free(values);
     hlo_graph_free(g);
