@@ -137,6 +137,11 @@ absl::StatusOr<xla::CompileOptions> ReadCompileOptions(const char *bytes, size_t
             "compile_options is not a serialized CompileOptionsProto");
     PJRT_CPU_RETURN(Sanitize(&proto, device_count));
     PJRT_CPU_ASSIGN(xla::CompileOptions options, xla::CompileOptions::FromProto(proto));
+    /* XLA's default loses NaN in max and min, and with it every sign that a training run has gone
+     * wrong. Whoever wants it faster can say so: overrides are applied after this. */
+    if (!proto.executable_build_options().has_debug_options())
+        options.executable_build_options.mutable_debug_options()
+            ->set_xla_cpu_enable_fast_min_max(false);
     options.allow_in_place_mlir_modification = true;
     return options;
 }

@@ -152,6 +152,15 @@ def test_run_extras(folder):
     check("a trace file", r.returncode == 0 and os.path.getsize(trace) > 100, r.stderr)
     r = run("hlo", "run", example("matmul.mlir"), "--xla", "xla_no_such_option=1")
     check("an unknown XLA option is refused", r.returncode == 1, r.stderr)
+    nan = write(folder, "nan.mlir", """
+func.func public @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+  %nan = stablehlo.constant dense<0x7FC00000> : tensor<2xf32>
+  %0 = stablehlo.maximum %x, %nan : tensor<2xf32>
+  return %0 : tensor<2xf32>
+}
+""")
+    r = run("hlo", "run", nan, "--json")
+    check("max keeps NaN", r.returncode == 0 and json.loads(r.stdout)["results"][0]["values"] == [None, None], r.stdout)
     bad = write(folder, "bad.mlir", "func.func @main() { oh dear }")
     check("a bad program", run("hlo", "run", bad).returncode == 1)
 
