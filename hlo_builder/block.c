@@ -87,16 +87,10 @@ typedef struct closing {
 
 static bool remember_capture(closing *c, hlo_value *outer)
 {
-    if (c->n_captured == c->capacity) {
-        int larger = c->capacity == 0 ? 8 : 2 * c->capacity;
-        hlo_val *list = hlo__alloc(c->g, (size_t)larger * sizeof *list);
-        if (list == NULL)
-            return false;
-        if (c->n_captured > 0)
-            memcpy(list, c->captured, (size_t)c->n_captured * sizeof *list);
-        c->captured = list;
-        c->capacity = larger;
-    }
+    hlo_val *list = hlo__room(c->g, c->captured, c->n_captured, &c->capacity, sizeof *list);
+    if (list == NULL)
+        return false;
+    c->captured = list;
     c->captured[c->n_captured++] = hlo__handle(c->g, outer);
     return true;
 }
@@ -112,16 +106,10 @@ static hlo_value *copy_constant(closing *c, const hlo_node *constant)
     *out = value;
     node->out = out;
     node->block = c->block;
-    if (c->n_copies == c->cap_copies) {
-        int larger = c->cap_copies == 0 ? 8 : 2 * c->cap_copies;
-        hlo_node **list = hlo__alloc(c->g, (size_t)larger * sizeof *list);
-        if (list == NULL)
-            return NULL;
-        if (c->n_copies > 0)
-            memcpy(list, c->copies, (size_t)c->n_copies * sizeof *list);
-        c->copies = list;
-        c->cap_copies = larger;
-    }
+    hlo_node **list = hlo__room(c->g, c->copies, c->n_copies, &c->cap_copies, sizeof *list);
+    if (list == NULL)
+        return NULL;
+    c->copies = list;
     c->copies[c->n_copies++] = node;
     return value;
 }

@@ -53,6 +53,20 @@ void *hlo__copy(hlo_graph *g, const void *bytes, size_t size)
     return copy;
 }
 
+void *hlo__room(hlo_graph *g, void *list, int n, int *capacity, size_t item_size)
+{
+    if (n < *capacity)
+        return list;
+    int larger = *capacity == 0 ? 8 : 2 * *capacity;
+    void *copy = hlo__alloc(g, (size_t)larger * item_size);
+    if (copy == NULL)
+        return NULL;
+    if (n > 0)
+        memcpy(copy, list, (size_t)n * item_size);
+    *capacity = larger;
+    return copy;
+}
+
 bool hlo__grow(hlo_graph *g, void **items, size_t *capacity, size_t item_size, size_t needed)
 {
     if (needed <= *capacity)

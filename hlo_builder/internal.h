@@ -189,6 +189,9 @@ bool hlo__shape_ok(const hlo_shape *shape);
 /* Zeroed memory of the graph; NULL, and an error, when there is none. */
 void *hlo__alloc(hlo_graph *g, size_t size);
 void *hlo__copy(hlo_graph *g, const void *bytes, size_t size);
+/* `list`, or a larger copy of it in the graph's memory, with room for one item behind the first n;
+ * NULL, and an error, when there is none. */
+void *hlo__room(hlo_graph *g, void *list, int n, int *capacity, size_t item_size);
 /* The one copy of that text in the graph: equal texts, equal pointers. */
 const char *hlo__intern(hlo_graph *g, const char *text);
 

@@ -119,16 +119,11 @@ static bool is_saved(hlo_op op, hlo_save save)
 
 static bool add_residual(hlo_joint *j, hlo_value *v)
 {
-    if (j->n_residuals == j->cap_residuals) {
-        int larger = j->cap_residuals == 0 ? 16 : 2 * j->cap_residuals;
-        hlo_value **list = hlo__alloc(j->g, (size_t)larger * sizeof *list);
-        if (list == NULL)
-            return false;
-        if (j->n_residuals > 0)
-            memcpy(list, j->residuals, (size_t)j->n_residuals * sizeof *list);
-        j->residuals = list;
-        j->cap_residuals = larger;
-    }
+    hlo_value **list =
+        hlo__room(j->g, j->residuals, j->n_residuals, &j->cap_residuals, sizeof *list);
+    if (list == NULL)
+        return false;
+    j->residuals = list;
     j->residuals[j->n_residuals++] = v;
     return true;
 }

@@ -10,15 +10,20 @@
 /* ---- the node ----------------------------------------------------------------------------------
  */
 
-static hlo_shape with_length(const hlo_shape *slice, int64_t length)
+hlo_shape hlo__stacked_shape(hlo_graph *g, const hlo_shape *slice, int64_t length)
 {
+    if (slice->rank == HLO_MAX_RANK) {
+        hlo_fail(g, HLO_ERROR_UNSUPPORTED, "scan: it would stack an array of %d dimensions",
+                 HLO_MAX_RANK);
+        return *slice;
+    }
     hlo_shape stacked = {.type = slice->type, .rank = slice->rank + 1};
     stacked.dims[0] = length;
     memcpy(stacked.dims + 1, slice->dims, (size_t)slice->rank * sizeof *slice->dims);
     return stacked;
 }
 
-static hlo_shape without_length(const hlo_shape *stacked)
+hlo_shape hlo__slice_shape(const hlo_shape *stacked)
 {
     hlo_shape slice = {.type = stacked->type, .rank = stacked->rank - 1};
     memcpy(slice.dims, stacked->dims + 1, (size_t)slice.rank * sizeof *slice.dims);
@@ -34,7 +39,7 @@ hlo_node *hlo__make_scan(hlo_graph *g, hlo_block *body, const hlo_scan_attrs *at
         return NULL;
     for (int i = 0; i < n_out; i++)
         shapes[i] = i < n_carry ? body->results[i]->shape
-                                : with_length(&body->results[i]->shape, attrs->length);
+                                : hlo__stacked_shape(g, &body->results[i]->shape, attrs->length);
     return hlo__add_region_op(g, HLO_OP_SCAN, in, n_in, shapes, n_out, attrs, sizeof *attrs, &body,
                               1);
 }
@@ -96,7 +101,7 @@ static hlo_block *build_body(hlo_graph *g, const scan_call *c, const hlo_val *ca
     for (int i = 0; i < c->n_carry; i++)
         params[i] = hlo__block_param(g, *hlo_shape_of(g, carry[i]));
     for (int i = 0; i < c->n_inputs; i++)
-        params[c->n_carry + i] = hlo__block_param(g, without_length(hlo_shape_of(g, inputs[i])));
+        params[c->n_carry + i] = hlo__block_param(g, hlo__slice_shape(hlo_shape_of(g, inputs[i])));
     if (!hlo__failed(g))
         c->body(g, c->ctx, step_number(g, c, step), params, params + c->n_carry, results,
                 results + c->n_carry);
@@ -136,7 +141,7 @@ static void build_loop(hlo_graph *g, const scan_call *c, hlo_val *carry, const h
 
 static hlo_val drop_first_dim(hlo_graph *g, hlo_val v)
 {
-    hlo_shape slice = without_length(hlo_shape_of(g, v));
+    hlo_shape slice = hlo__slice_shape(hlo_shape_of(g, v));
     hlo_dims dims = {.n = slice.rank};
     memcpy(dims.d, slice.dims, (size_t)slice.rank * sizeof *slice.dims);
     return hlo_reshape(g, v, dims);
@@ -144,7 +149,7 @@ static hlo_val drop_first_dim(hlo_graph *g, hlo_val v)
 
 static hlo_val add_first_dim(hlo_graph *g, hlo_val v)
 {
-    hlo_shape stacked = with_length(hlo_shape_of(g, v), 1);
+    hlo_shape stacked = hlo__stacked_shape(g, hlo_shape_of(g, v), 1);
     hlo_dims dims = {.n = stacked.rank};
     memcpy(dims.d, stacked.dims, (size_t)stacked.rank * sizeof *stacked.dims);
     return hlo_reshape(g, v, dims);
@@ -194,15 +199,15 @@ static void build_nothing(hlo_graph *g, const scan_call *c, hlo_val *carry, cons
         return;
     hlo_val *two = lists, *unused = two + c->n_inputs, *stacked = unused + c->n_carry;
     for (int i = 0; i < c->n_inputs; i++) {
-        hlo_shape slice = without_length(hlo_shape_of(g, inputs[i]));
-        two[i] = hlo_full(g, with_length(&slice, 2), 0);
+        hlo_shape slice = hlo__slice_shape(hlo_shape_of(g, inputs[i]));
+        two[i] = hlo_full(g, hlo__stacked_shape(g, &slice, 2), 0);
     }
     for (int i = 0; i < c->n_carry; i++)
         unused[i] = carry[i];
     build_loop(g, &one, unused, two, stacked);
     for (int i = 0; i < c->n_outputs && !hlo__failed(g); i++) {
-        hlo_shape slice = without_length(hlo_shape_of(g, stacked[i]));
-        outputs[i] = hlo_full(g, with_length(&slice, 0), 0);
+        hlo_shape slice = hlo__slice_shape(hlo_shape_of(g, stacked[i]));
+        outputs[i] = hlo_full(g, hlo__stacked_shape(g, &slice, 0), 0);
     }
 }
 

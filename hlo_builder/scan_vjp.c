@@ -85,17 +85,10 @@ static void stack_residuals(scan_back *s)
     s->first_stack = s->node->n_out;
     if (n == 0)
         return;
-    for (int i = 0; i < n; i++) {
-        hlo_shape *shape = &shapes[i];
-        if (shape->rank == HLO_MAX_RANK) {
-            hlo_fail(g, HLO_ERROR_UNSUPPORTED,
-                     "scan: its gradient would stack an array of %d dimensions", HLO_MAX_RANK);
-            return;
-        }
-        memmove(shape->dims + 1, shape->dims, (size_t)shape->rank * sizeof *shape->dims);
-        shape->dims[0] = attrs->length;
-        shape->rank++;
-    }
+    for (int i = 0; i < n; i++)
+        shapes[i] = hlo__stacked_shape(g, &shapes[i], attrs->length);
+    if (hlo__failed(g))
+        return;
     *regions = hlo__joint_forward(j, carry_saved, s->n_carry + 1);
     attrs->n_outputs += n;
     if (*regions != NULL && hlo__append_outs(g, s->node, shapes, n)) {
@@ -158,14 +151,6 @@ static void fill_lists(scan_back *s, back_lists *l)
     }
 }
 
-static hlo_shape slice_shape(const hlo_graph *g, hlo_val stacked)
-{
-    hlo_shape shape = *hlo_shape_of(g, stacked);
-    shape.rank--;
-    memmove(shape.dims, shape.dims + 1, (size_t)shape.rank * sizeof *shape.dims);
-    return shape;
-}
-
 /* The gradients as the joint block has them, now in the backward body; zero where there is none. */
 static hlo_val gradient_in(scan_back *s, hlo_map *map, int param, const hlo_shape *shape)
 {
@@ -188,7 +173,8 @@ static int build_step_back(scan_back *s, const back_lists *l, hlo_map *map, hlo_
             hlo__map_set(map, l->carry_inside[i], sums[i]);
     }
     for (int i = 0; i < l->n_inputs; i++)
-        hlo__map_set(map, l->inputs_inside[i], hlo__block_param(g, slice_shape(g, l->inputs[i])));
+        hlo__map_set(map, l->inputs_inside[i],
+                     hlo__block_param(g, hlo__slice_shape(hlo_shape_of(g, l->inputs[i]))));
     for (int i = 0; i < s->n_captured; i++) { /* used from outside, and captured anew */
         int operand = s->n_carry + s->n_inputs + i;
         hlo__map_set(map, j->block->params[1 + operand], hlo__handle(g, s->node->in[operand]));

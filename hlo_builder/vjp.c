@@ -188,10 +188,10 @@ static void step_back(walk *w, const hlo_node *node)
 }
 
 /* The part of the current block between the first of `wrt` and the last of `outputs`. */
-static bool find_range(hlo_graph *g, hlo_value *const *outputs, int n_outputs,
+static void find_range(hlo_graph *g, hlo_value *const *outputs, int n_outputs,
                        hlo_value *const *wrt, int n_wrt, int *first, int *end)
 {
-    *first = *end = 0;
+    *end = 0;
     for (int i = 0; i < n_outputs; i++) {
         if (outputs[i]->node->block == g->current && outputs[i]->node->position >= *end)
             *end = outputs[i]->node->position + 1;
@@ -202,7 +202,6 @@ static bool find_range(hlo_graph *g, hlo_value *const *outputs, int n_outputs,
         int position = here ? wrt[i]->node->position + 1 : 0;
         *first = position < *first ? position : *first;
     }
-    return true;
 }
 
 static bool check_outputs(hlo_graph *g, hlo_value *const *outputs, const hlo_val *d, int n)
