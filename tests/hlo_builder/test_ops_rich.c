@@ -690,6 +690,28 @@ static void bad_handles_are_errors(void **state)
     assert_int_equal(calls, 2 * 29);
 }
 
+static void hand_on(hlo_graph *g, void *ctx, hlo_val step, const hlo_val *carry, const hlo_val *x,
+                    hlo_val *next, hlo_val *y)
+{
+    (void)g, (void)ctx, (void)step, (void)x;
+    next[0] = y[0] = carry[0];
+}
+
+/* Stacked, they would have nine; a loop, a single step and no step at all make them in turn. */
+static void a_scan_does_not_stack_eight_dimensions(void **state)
+{
+    (void)state;
+    for (int64_t length = 0; length < 3; length++) {
+        hlo_graph *g = hlo_graph_new("rank");
+        hlo_val carry = hlo_param(g, "x", HLO_SHAPE(HLO_F32, 1, 1, 1, 1, 1, 1, 1, 1)), out;
+        hlo_scan(g, hand_on, NULL, &carry, 1, NULL, 0, &out, 1,
+                 &(hlo_scan_options){.length = length});
+        assert_non_null(hlo_graph_error(g));
+        assert_int_equal(out.id, 0);
+        hlo_graph_free(g);
+    }
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_graph, close_graph)
@@ -709,6 +731,7 @@ int main(void)
         TEST(pieces_of_networks),
         TEST(cross_entropy_goes_back_elementwise),
         TEST(bad_handles_are_errors),
+        cmocka_unit_test(a_scan_does_not_stack_eight_dimensions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
