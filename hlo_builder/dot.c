@@ -177,6 +177,25 @@ void hlo__vjp_dot(hlo_graph *g, const hlo_node *node, const hlo_val *d_out, cons
     }
 }
 
+/*
+ * [..., k] x [k, n] with all rows of the left operand in one dimension. The product is the same;
+ * its gradient by the right operand then contracts one dimension instead of several, which
+ * compilers do without copying an operand the other way round first.
+ */
+static hlo_val matmul_of_rows(hlo_graph *g, hlo_val a, hlo_val b)
+{
+    const hlo_shape *s = hlo_shape_of(g, a);
+    hlo_dims result = {.n = s->rank};
+    int64_t rows = 1;
+    for (int i = 0; i < s->rank - 1; i++) {
+        result.d[i] = s->dims[i];
+        rows *= s->dims[i];
+    }
+    result.d[s->rank - 1] = hlo_dim(g, b, 1);
+    hlo_val flat = hlo_reshape(g, a, HLO_DIMS(rows, s->dims[s->rank - 1]));
+    return hlo_reshape(g, hlo_matmul(g, flat, b), result);
+}
+
 hlo_val hlo_matmul(hlo_graph *g, hlo_val a, hlo_val b)
 {
     const hlo_val in[2] = {a, b};
@@ -191,6 +210,9 @@ hlo_val hlo_matmul(hlo_graph *g, hlo_val a, hlo_val b)
                      "matmul of ranks %d and %d; the second is 2 or both are the same", ra, rb);
         return (hlo_val){0};
     }
+    if (rb == 2 && ra > 2 && values[0]->shape.dims[ra - 1] == values[1]->shape.dims[0] &&
+        values[0]->shape.type == values[1]->shape.type)
+        return matmul_of_rows(g, a, b);
     for (int i = 0; i < rb - 2; i++) {
         hlo__dims_push(&o.lhs_batch, i);
         hlo__dims_push(&o.rhs_batch, i);

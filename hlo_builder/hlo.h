@@ -420,6 +420,7 @@ typedef enum hlo_save {
     HLO_SAVE_ALL,    /* all it needs, except what is free to compute again (default) */
     HLO_SAVE_DOTS,   /* products and what hlo_keep marks */
     HLO_SAVE_MARKED, /* what hlo_keep marks */
+    HLO_SAVE_LOOPS,  /* the same, and what scans hand to their gradients: no loop runs again */
 } hlo_save;
 
 /* Marks x, inside a scan or remat body, as worth keeping for the backward pass. */

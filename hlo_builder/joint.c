@@ -111,6 +111,8 @@ static bool is_saved(hlo_op op, hlo_save save)
     case HLO_SAVE_DOTS:
         return op == HLO_OP_DOT || op == HLO_OP_CONV || op == HLO_OP_KEEP ||
                op == HLO_OP_CUSTOM_CALL || op == HLO_OP_SCAN;
+    case HLO_SAVE_LOOPS:
+        return op == HLO_OP_KEEP || op == HLO_OP_SCAN;
     case HLO_SAVE_MARKED:
         break;
     }

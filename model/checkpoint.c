@@ -151,12 +151,27 @@ static hlo_shape stored_shape(const ttt_param *param, hlo_type type)
     return shape;
 }
 
+static int64_t layers_of(const ttt_param *param)
+{
+    return param->layers == 0 ? 1 : param->layers;
+}
+
+/* Elements of one layer's. */
+static int64_t layer_elements(const ttt_param *param)
+{
+    return hlo_shape_elements(&param->shape) / layers_of(param);
+}
+
 void ttt_param_to_file(const ttt_param *param, const float *in, float *out)
 {
-    if (param->transposed)
-        transpose(in, param->shape.dims[0], param->shape.dims[1], out);
-    else
-        memcpy(out, in, (size_t)hlo_shape_elements(&param->shape) * sizeof *out);
+    const int64_t *dims = param->shape.dims + (param->layers == 0 ? 0 : 1);
+    int64_t each = layer_elements(param);
+    for (int64_t layer = 0; layer < layers_of(param); layer++) {
+        if (param->transposed)
+            transpose(in + layer * each, dims[0], dims[1], out + layer * each);
+        else
+            memcpy(out + layer * each, in + layer * each, (size_t)each * sizeof *out);
+    }
 }
 
 /* ---- reading parameters ------------------------------------------------------------------------
@@ -215,16 +230,37 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+/* The tensors of a file that are a parameter's; `used` receives their names. */
+static bool match_param(const ttt_param *param, const ttt_tensors *tensors, const char **used,
+                        ttt_error *error)
+{
+    for (int64_t layer = 0; layer < layers_of(param); layer++) {
+        char name[TTT__NAME];
+        source found;
+        ttt_param one = ttt__param_layer(param, layer, name);
+        if (!find_source(&one, tensors, &found, error))
+            return false;
+        used[layer] = found.tensor->name;
+    }
+    return true;
+}
+
+static size_t count_tensors(const ttt_params *params)
+{
+    size_t count = 0;
+    for (int i = 0; i < params->count; i++)
+        count += (size_t)layers_of(&params->list[i]);
+    return count;
+}
+
 bool ttt_params_match(const ttt_params *params, const ttt_tensors *tensors, ttt_error *error)
 {
-    size_t count = (size_t)params->count;
+    size_t count = count_tensors(params), n = 0;
     const char **used = calloc(count, sizeof *used);
     bool ok = used != NULL ? true : ttt__no_memory(error);
-    for (size_t i = 0; ok && i < count; i++) {
-        source found;
-        ok = find_source(&params->list[i], tensors, &found, error);
-        if (ok)
-            used[i] = found.tensor->name;
+    for (int i = 0; ok && i < params->count; i++) {
+        ok = match_param(&params->list[i], tensors, used + n, error);
+        n += (size_t)layers_of(&params->list[i]);
     }
     if (ok)
         qsort(used, count, sizeof *used, compare_names);
@@ -238,13 +274,11 @@ bool ttt_params_match(const ttt_params *params, const ttt_tensors *tensors, ttt_
     return ok;
 }
 
-bool ttt_params_load(const ttt_params *params, int index, const ttt_tensors *tensors, float *out,
+static bool load_one(const ttt_param *param, const ttt_tensors *tensors, float *out,
                      ttt_error *error)
 {
     source found;
-    if (index < 0 || index >= params->count)
-        return ttt__fail(error, "there is no parameter %d", index);
-    if (!find_source(&params->list[index], tensors, &found, error))
+    if (!find_source(param, tensors, &found, error))
         return false;
     const ttt_tensor *tensor = found.tensor;
     size_t count = (size_t)hlo_shape_elements(&tensor->shape);
@@ -260,6 +294,21 @@ bool ttt_params_load(const ttt_params *params, int index, const ttt_tensors *ten
     return ok;
 }
 
+bool ttt_params_load(const ttt_params *params, int index, const ttt_tensors *tensors, float *out,
+                     ttt_error *error)
+{
+    if (index < 0 || index >= params->count)
+        return ttt__fail(error, "there is no parameter %d", index);
+    const ttt_param *param = &params->list[index];
+    for (int64_t layer = 0; layer < layers_of(param); layer++) {
+        char name[TTT__NAME];
+        ttt_param one = ttt__param_layer(param, layer, name);
+        if (!load_one(&one, tensors, out + layer * layer_elements(param), error))
+            return false;
+    }
+    return true;
+}
+
 /* ---- writing parameters ------------------------------------------------------------------------
  */
 
@@ -272,30 +321,43 @@ static bool put_param(ttt_writer *writer, const ttt_param *param, hlo_type type,
     return ttt_writer_put(writer, values, count * (size_t)hlo_type_bits(type) / 8, error);
 }
 
+/* What the file has of a parameter, a tensor for each layer; their names go into `names`. */
+static void list_tensors(const ttt_param *param, hlo_type type, ttt_tensor *list,
+                         char (*names)[TTT__NAME])
+{
+    for (int64_t layer = 0; layer < layers_of(param); layer++) {
+        ttt_param one = ttt__param_layer(param, layer, names[layer]);
+        list[layer].name = one.name;
+        list[layer].shape = stored_shape(&one, type);
+    }
+}
+
 bool ttt_params_save(const ttt_params *params, const char *path, hlo_type type,
                      ttt_param_source get, void *ctx, ttt_error *error)
 {
-    size_t count = (size_t)params->count, largest = 0;
+    size_t count = count_tensors(params), largest = 0, n = 0;
     ttt_tensor *list = calloc(count, sizeof *list);
-    if (list == NULL)
-        return ttt__no_memory(error);
-    for (size_t i = 0; i < count; i++) {
+    char(*names)[TTT__NAME] = calloc(count, sizeof *names);
+    for (int i = 0; i < params->count && list != NULL && names != NULL; i++) {
         size_t elements = (size_t)hlo_shape_elements(&params->list[i].shape);
-        list[i].name = params->list[i].name;
-        list[i].shape = stored_shape(&params->list[i], type);
+        list_tensors(&params->list[i], type, list + n, names + n);
+        n += (size_t)layers_of(&params->list[i]);
         largest = elements > largest ? elements : largest;
     }
     float *values = malloc(largest * sizeof *values), *turned = malloc(largest * sizeof *turned);
     ttt_writer *writer = NULL;
-    bool ok = values != NULL && turned != NULL ? true : ttt__no_memory(error);
+    bool ok = list != NULL && names != NULL && values != NULL && turned != NULL
+                  ? true
+                  : ttt__no_memory(error);
     if (ok)
-        ok = (writer = ttt_writer_open(path, list, params->count, error)) != NULL;
+        ok = (writer = ttt_writer_open(path, list, (int)count, error)) != NULL;
     for (int i = 0; ok && i < params->count; i++)
         ok = get(ctx, i, values, error) &&
              put_param(writer, &params->list[i], type, values, turned, error);
     if (writer != NULL)
         ok = ttt_writer_finish(writer, ok, error) && ok;
     free(list);
+    free(names);
     free(values);
     free(turned);
     return ok;

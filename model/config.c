@@ -55,7 +55,7 @@ static const ttt__field fields[] = {
     FIELD(TTT__BOOL, tie_embeddings, "tie_word_embeddings", 0, 1),
     FIELD(TTT__REAL, norm_epsilon, "rms_norm_eps", 0, 1),
     FIELD(TTT__REAL, initializer_range, "initializer_range", 0, 1e3),
-    FIELD(TTT__REAL, rope_theta, "rope_theta", 1, 1e12),
+    FIELD(TTT__REAL, rope_theta, "rope_theta", 0, 1e12),
     FIELD(TTT__BOOL, pre_conv, "pre_conv", 0, 1),
     FIELD(TTT__BOOL, share_qk, "share_qk", 0, 1),
     FIELD(TTT__BOOL, use_gate, "use_gate", 0, 1),
@@ -210,7 +210,7 @@ void ttt__config_defaults(ttt_config *config, ttt_mixer mixer)
         .tie_embeddings = true,
         .norm_epsilon = 1e-6,
         .initializer_range = 0.02,
-        .rope_theta = 10000,
+        .rope_theta = mixer == TTT_MIXER_LINEAR_ATTENTION ? 0 : 10000,
         .conv_width = 4,
         .post_norm = ttt,
         .features = TTT_FEATURES_ELU,
@@ -293,7 +293,10 @@ static bool check_heads(const ttt_config *c, ttt_error *error)
     if (hidden % heads != 0)
         return ttt__fail(error, "hidden_size %lld is not a multiple of n_heads %lld", hidden,
                          heads);
-    if (c->mixer != TTT_MIXER_LINEAR_ATTENTION && hidden / heads % 2 != 0)
+    if (c->rope_theta != 0 && c->rope_theta < 1)
+        return ttt__fail(error, "rope_theta %g is neither 0, for no rotation, nor from 1 on",
+                         c->rope_theta);
+    if (c->rope_theta != 0 && hidden / heads % 2 != 0)
         return ttt__fail(error,
                          "hidden_size %lld and n_heads %lld make odd heads, which rotary "
                          "embedding cannot pair",

@@ -214,7 +214,7 @@ char *ttt_config_show(const ttt_config *config, ttt_error *error)
 {
     if (!ttt_config_check(config, error))
         return NULL;
-    ttt_params *params = ttt_params_new(config, error);
+    ttt_params *params = ttt_params_new(config, TTT_SEPARATE, error);
     if (params == NULL)
         return NULL;
     size_t count;

@@ -34,6 +34,14 @@ const char *ttt__word(const ttt_config *config, const ttt__field *field);
 /* What a configuration file may leave out. */
 void ttt__config_defaults(ttt_config *config, ttt_mixer mixer);
 
+/* ---- parameters: params.c ----------------------------------------------------------------------
+ */
+
+enum { TTT__NAME = 96 };
+/* The parameter as files have it: of a stacked one, layer `layer` alone, whose name goes into
+ * `name`; any other is itself. */
+ttt_param ttt__param_layer(const ttt_param *param, int64_t layer, char name[TTT__NAME]);
+
 /* ---- JSON and files: json.c --------------------------------------------------------------------
  */
 

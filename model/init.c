@@ -165,8 +165,9 @@ static float value_of(const ttt_param *p, threefry2x32_key_t key, uint64_t eleme
     return 0;
 }
 
-void ttt_init_block(const ttt_param *param, uint64_t seed, const int64_t *start,
-                    const int64_t *limit, float *out)
+/* The block of a parameter that is not stacked; returns where `out` has come to. */
+static float *init_one(const ttt_param *param, uint64_t seed, const int64_t *start,
+                       const int64_t *limit, float *out)
 {
     threefry2x32_key_t key = stream_of(param->name, seed);
     const hlo_shape *s = &param->shape;
@@ -175,7 +176,7 @@ void ttt_init_block(const ttt_param *param, uint64_t seed, const int64_t *start,
         at[i] = first[i] = start == NULL ? 0 : start[i];
         end[i] = limit == NULL ? s->dims[i] : limit[i];
         if (at[i] >= end[i])
-            return;
+            return out;
     }
     for (;;) {
         int64_t element = 0;
@@ -191,6 +192,22 @@ void ttt_init_block(const ttt_param *param, uint64_t seed, const int64_t *start,
             dim--;
         }
         if (dim < 0)
-            return;
+            return out;
+    }
+}
+
+void ttt_init_block(const ttt_param *param, uint64_t seed, const int64_t *start,
+                    const int64_t *limit, float *out)
+{
+    if (param->layers == 0) {
+        init_one(param, seed, start, limit, out);
+        return;
+    }
+    int64_t first = start == NULL ? 0 : start[0], end = limit == NULL ? param->layers : limit[0];
+    for (int64_t layer = first; layer < end; layer++) {
+        char name[TTT__NAME];
+        ttt_param one = ttt__param_layer(param, layer, name);
+        out = init_one(&one, seed, start == NULL ? NULL : start + 1,
+                       limit == NULL ? NULL : limit + 1, out);
     }
 }

@@ -1,19 +1,16 @@
 /*
- * The dual form. Everything that does not depend on the weights is computed for all mini-batches at
- * once, before the loop: the products of queries with keys, weighted by the rates, and the keys
- * weighted for the update. What depends only on the result, the norm and the residual of the
- * answers, comes after it. The loop has three matrix products for one layer: keys and queries
- * through the weights together, the correction of the answers, the update.
+ * What the two forms of a learner share: the model itself, the gradients of a set of tokens, and
+ * how state is put together.
  */
-#include "model/learner.h"
+#include "model/learner_inside.h"
 
 /* ---- small pieces ------------------------------------------------------------------------------
  */
 
-/* [..., d] or [H, 1, d] in front of arrays [n, B, H, b, d]: as [H, 1, d] it broadcasts. */
+/* [H, d] in front of arrays [..., H, rows, d]. */
 static hlo_val per_head(hlo_graph *g, hlo_val v)
 {
-    return hlo_reshape(g, v, HLO_DIMS(hlo_dim(g, v, 0), 1, hlo_dim(g, v, -1)));
+    return hlo_reshape(g, v, HLO_DIMS(hlo_dim(g, v, 0), 1, hlo_dim(g, v, 1)));
 }
 
 static hlo_val scaled(hlo_graph *g, hlo_val v, double by)
@@ -21,10 +18,17 @@ static hlo_val scaled(hlo_graph *g, hlo_val v, double by)
     return hlo_mul(g, v, hlo_like(g, v, by));
 }
 
-static hlo_val row_mean(hlo_graph *g, hlo_val v)
+/* The mean of each row, as a column or in every lane. */
+static hlo_val row_mean(hlo_graph *g, const learner *l, hlo_val v)
 {
-    hlo_val sum = hlo_reduce_keep(g, HLO_REDUCE_ADD, v, HLO_DIMS(hlo_rank(g, v) - 1));
-    return scaled(g, sum, 1.0 / (double)hlo_dim(g, v, -1));
+    int64_t d = hlo_dim(g, v, -1);
+    if (!l->matrix_sums) {
+        hlo_val sum = hlo_reduce_keep(g, HLO_REDUCE_ADD, v, HLO_DIMS(hlo_rank(g, v) - 1));
+        return scaled(g, sum, 1.0 / (double)d);
+    }
+    hlo_val ones = hlo_full(g, HLO_SHAPE(hlo_type_of(g, v), d, d), 1.0 / (double)d);
+    const char *spec = hlo_rank(g, v) == 5 ? "nbhti,io->nbhto" : "bhti,io->bhto";
+    return hlo_einsum_as(g, spec, v, ones, hlo_type_of(g, v), HLO_PRECISION_HIGH);
 }
 
 typedef struct normalised {
@@ -32,164 +36,170 @@ typedef struct normalised {
     hlo_val inverse; /* 1 / deviation */
 } normalised;
 
-static normalised normalise(hlo_graph *g, hlo_val z, double epsilon)
+static normalised normalise(hlo_graph *g, const learner *l, hlo_val z)
 {
-    hlo_val centred = hlo_sub(g, z, row_mean(g, z));
-    hlo_val variance = row_mean(g, hlo_mul(g, centred, centred));
-    hlo_val inverse = hlo_rsqrt(g, hlo_add(g, variance, hlo_like(g, variance, epsilon)));
+    hlo_val centred = hlo_sub(g, z, row_mean(g, l, z));
+    hlo_val variance = row_mean(g, l, hlo_mul(g, centred, centred));
+    hlo_val inverse = hlo_rsqrt(g, hlo_add(g, variance, hlo_like(g, variance, l->epsilon)));
     return (normalised){hlo_mul(g, centred, inverse), inverse};
 }
 
-/* Gradient, with respect to z, of half the squared distance between LN(z) and the target. */
-static hlo_val norm_loss_gradient(hlo_graph *g, const learner *l, hlo_val z, hlo_val target)
+static bool has_norm(const learner *l)
 {
-    hlo_val scale = per_head(g, l->norm_scale);
-    normalised n = normalise(g, z, l->epsilon);
-    hlo_val y = hlo_add(g, hlo_mul(g, scale, n.h), per_head(g, l->norm_bias));
-    hlo_val u = hlo_mul(g, hlo_sub(g, y, target), scale);
-    hlo_val along = hlo_mul(g, n.h, row_mean(g, hlo_mul(g, u, n.h)));
-    return hlo_mul(g, hlo_sub(g, hlo_sub(g, u, row_mean(g, u)), along), n.inverse);
+    return l->norm_scale.id != 0;
 }
 
-/* The derivative of the tanh form of GELU, with the constants of the reference. */
-static hlo_val gelu_derivative(hlo_graph *g, hlo_val x)
+static bool has_biases(const learner *l)
 {
-    hlo_val square = hlo_mul(g, x, x), one = hlo_like(g, x, 1);
-    hlo_val inside =
-        hlo_mul(g, scaled(g, x, 0.79788456), hlo_add(g, one, scaled(g, square, 0.044715)));
-    hlo_val t = hlo_tanh(g, inside);
-    hlo_val slope = hlo_add(g, hlo_like(g, x, 0.79788456), scaled(g, square, 0.1070322243));
-    hlo_val first =
-        hlo_mul(g, hlo_mul(g, scaled(g, x, 0.5), hlo_sub(g, one, hlo_mul(g, t, t))), slope);
-    return hlo_add(g, first, scaled(g, hlo_add(g, one, t), 0.5));
+    return l->b[0].id != 0;
 }
 
-/* ---- one mini-batch ----------------------------------------------------------------------------
- */
-
-/* What the loop is given for each mini-batch, in this order. */
-enum { IN_KEYS_AND_QUERIES, IN_TARGET, IN_FIRST_MIX, IN_FIRST_UPDATE, IN_ETA, IN_LAST, N_INPUTS };
-
-static hlo_val through(hlo_graph *g, hlo_val x, hlo_val w, hlo_val b)
+static hlo_val normed(hlo_graph *g, const learner *l, hlo_val h)
 {
-    return hlo_add(g, hlo_einsum(g, "bhti,bhio->bhto", x, w), b);
+    return hlo_add(g, hlo_mul(g, per_head(g, l->norm_scale), h), per_head(g, l->norm_bias));
+}
+
+/* Gradient, with respect to res, of half the squared error. */
+static hlo_val loss_gradient(hlo_graph *g, const learner *l, hlo_val res, hlo_val target)
+{
+    if (!has_norm(l))
+        return hlo_sub(g, res, target);
+    normalised n = normalise(g, l, res);
+    hlo_val u = hlo_mul(g, hlo_sub(g, normed(g, l, n.h), target), per_head(g, l->norm_scale));
+    hlo_val along = hlo_mul(g, n.h, row_mean(g, l, hlo_mul(g, u, n.h)));
+    return hlo_mul(g, hlo_sub(g, hlo_sub(g, u, row_mean(g, l, u)), along), n.inverse);
 }
 
 /*
- * x [.., 2 b, ·]: the keys' half trains, the queries' half answers. Both go through a layer
- * together; then each has its own way.
+ * GELU (the tanh form) and its derivative. The reference takes truncated constants in the
+ * derivative alone; one tanh serves both, for the two arguments differ by 1e-9.
  */
-typedef struct halves {
-    hlo_val keys, queries;
-} halves;
+typedef struct gelu_pair {
+    hlo_val value, derivative;
+} gelu_pair;
 
-static halves split_halves(hlo_graph *g, hlo_val x)
+static gelu_pair gelu_of(hlo_graph *g, hlo_val x)
 {
-    int64_t b = hlo_dim(g, x, 2) / 2;
-    return (halves){hlo_slice_dim(g, x, 2, 0, b), hlo_slice_dim(g, x, 2, b, 2 * b)};
+    hlo_val square = hlo_mul(g, x, x), one = hlo_like(g, x, 1), half = scaled(g, x, 0.5);
+    hlo_val inside = hlo_mul(g, scaled(g, x, 0.79788456080286535588),
+                             hlo_add(g, one, scaled(g, square, 0.044715)));
+    hlo_val t = hlo_tanh(g, inside), up = hlo_add(g, one, t);
+    hlo_val slope = hlo_add(g, hlo_like(g, x, 0.79788456), scaled(g, square, 0.1070322243));
+    hlo_val bend = hlo_mul(g, hlo_mul(g, half, hlo_sub(g, one, hlo_mul(g, t, t))), slope);
+    return (gelu_pair){hlo_mul(g, half, up), hlo_add(g, bend, scaled(g, up, 0.5))};
 }
 
-static void train_step(hlo_graph *g, void *ctx, hlo_val step, const hlo_val *carry,
-                       const hlo_val *in, hlo_val *next, hlo_val *out)
+/* ---- the model ---------------------------------------------------------------------------------
+ */
+
+hlo_val learner_target(hlo_graph *g, const learner *l, hlo_val k, hlo_val v)
 {
-    const learner *l = ctx;
-    int n = l->n_layers;
-    const hlo_val *w = carry, *b = carry + n;
-    hlo_val keys[LEARNER_MAX_LAYERS], z[LEARNER_MAX_LAYERS], d[LEARNER_MAX_LAYERS];
-    (void)step;
-    /* Forwards: the first layer takes keys and queries together. */
-    halves first = split_halves(g, through(g, in[IN_KEYS_AND_QUERIES], w[0], b[0]));
-    keys[0] = split_halves(g, in[IN_KEYS_AND_QUERIES]).keys;
-    z[0] = first.keys;
-    for (int i = 1; i < n; i++) {
-        keys[i] = hlo_gelu(g, z[i - 1]);
-        z[i] = through(g, keys[i], w[i], b[i]);
-    }
-    /* Backwards: the gradients of all tokens with respect to each layer's output. */
-    d[n - 1] = norm_loss_gradient(g, l, z[n - 1], in[IN_TARGET]);
-    for (int i = n - 2; i >= 0; i--)
-        d[i] = hlo_mul(g, hlo_einsum(g, "bhto,bhio->bhti", d[i + 1], w[i + 1]),
-                       gelu_derivative(g, z[i]));
-    /* The answers, each as if the weights had been updated by the tokens up to its own. */
-    hlo_val answer =
-        hlo_sub(g, first.queries, hlo_einsum(g, "bhts,bhso->bhto", in[IN_FIRST_MIX], d[0]));
-    for (int i = 1; i < n; i++) {
-        hlo_val x = hlo_gelu(g, answer);
-        hlo_val product = hlo_einsum(g, "bhti,bhsi->bhts", x, keys[i]);
-        hlo_val mix = hlo_mul(g, in[IN_ETA], hlo_add(g, product, hlo_like(g, product, 1)));
-        answer = hlo_sub(g, through(g, x, w[i], b[i]), hlo_einsum(g, "bhts,bhso->bhto", mix, d[i]));
-    }
-    out[0] = answer;
-    /* The update by all of them. */
-    for (int i = 0; i < n; i++) {
-        hlo_val source = i == 0 ? in[IN_FIRST_UPDATE] : hlo_mul(g, keys[i], in[IN_LAST]);
-        next[i] = hlo_sub(g, w[i], hlo_einsum(g, "bhti,bhto->bhio", source, d[i]));
-        next[n + i] = hlo_sub(g, b[i], hlo_einsum(g, "bhti,bhto->bhio", in[IN_LAST], d[i]));
-    }
+    return has_norm(l) ? hlo_sub(g, v, k) : v;
 }
 
-/* ---- all of them -------------------------------------------------------------------------------
+hlo_val learner_answer(hlo_graph *g, const learner *l, hlo_val z, hlo_val res)
+{
+    if (!has_norm(l))
+        return res;
+    return hlo_add(g, z, normed(g, l, normalise(g, l, res).h));
+}
+
+hlo_val learner_error(hlo_graph *g, const learner *l, hlo_val res, hlo_val target)
+{
+    hlo_val made = has_norm(l) ? normed(g, l, normalise(g, l, res).h) : res;
+    hlo_val off = hlo_sub(g, made, target);
+    return hlo_mean(g, hlo_mul(g, off, off), HLO_DIMS(hlo_rank(g, off) - 1));
+}
+
+hlo_val learner_res_at_start(hlo_graph *g, const learner *l, hlo_val x)
+{
+    for (int i = 0; i < l->n_layers; i++) {
+        x = hlo_einsum(g, "nbhti,hio->nbhto", i == 0 ? x : hlo_gelu(g, x), l->w[i]);
+        if (has_biases(l))
+            x = hlo_add(g, x, l->b[i]);
+    }
+    return x;
+}
+
+/* ---- state -------------------------------------------------------------------------------------
  */
+
+static hlo_val for_each(hlo_graph *g, hlo_val v, int64_t batch)
+{
+    return hlo_broadcast(g, v,
+                         HLO_DIMS(batch, hlo_dim(g, v, 0), hlo_dim(g, v, 1), hlo_dim(g, v, 2)),
+                         HLO_DIMS(1, 2, 3));
+}
 
 learner_state learner_start(hlo_graph *g, const learner *l, int64_t batch)
 {
-    learner_state state;
+    learner_state state = {0};
     for (int i = 0; i < l->n_layers; i++) {
-        const hlo_val from[2] = {l->w[i], l->b[i]};
-        hlo_val to[2];
-        for (int k = 0; k < 2; k++)
-            to[k] = hlo_broadcast(g, from[k],
-                                  HLO_DIMS(batch, hlo_dim(g, from[k], 0), hlo_dim(g, from[k], 1),
-                                           hlo_dim(g, from[k], 2)),
-                                  HLO_DIMS(1, 2, 3));
-        state.w[i] = to[0];
-        state.b[i] = to[1];
+        state.w[i] = for_each(g, l->w[i], batch);
+        if (has_biases(l))
+            state.b[i] = for_each(g, l->b[i], batch);
     }
     return state;
 }
 
-/* eta[i, j] = token[i] * rate[j] where j is not after i, else 0: [n, B, H, b, b]. */
-static hlo_val rates(hlo_graph *g, const learner_data *data)
+int learner_pack(const learner *l, const learner_state *state, hlo_val *list)
 {
-    const hlo_shape *s = hlo_shape_of(g, data->rate);
-    hlo_val columns =
-        hlo_reshape(g, data->rate, HLO_DIMS(s->dims[0], s->dims[1], s->dims[2], 1, s->dims[3]));
-    hlo_val rows = hlo_reshape(g, data->token, HLO_DIMS(s->dims[3], 1));
-    hlo_val eta = hlo_mul(g, columns, rows);
-    hlo_shape square = HLO_SHAPE(HLO_S32, s->dims[3], s->dims[3]);
-    hlo_val not_after = hlo_compare(g, HLO_GE, hlo_iota(g, square, 0), hlo_iota(g, square, 1));
-    return hlo_select(g, not_after, eta, hlo_like(g, eta, 0));
+    int n = 0;
+    for (int i = 0; i < l->n_layers; i++)
+        list[n++] = state->w[i];
+    for (int i = 0; i < l->n_layers && has_biases(l); i++)
+        list[n++] = state->b[i];
+    return n;
 }
 
-hlo_val learner_dual(hlo_graph *g, const learner *l, const learner_data *data, learner_state *state,
-                     int64_t group)
+int learner_unpack(const learner *l, const hlo_val *list, learner_state *state)
 {
+    int n = 0;
+    *state = (learner_state){0};
+    for (int i = 0; i < l->n_layers; i++)
+        state->w[i] = list[n++];
+    for (int i = 0; i < l->n_layers && has_biases(l); i++)
+        state->b[i] = list[n++];
+    return n;
+}
+
+/* ---- tokens through a state --------------------------------------------------------------------
+ */
+
+hlo_val learner_product(hlo_graph *g, hlo_val a, const char *spec, hlo_val w, hlo_val start,
+                        hlo_val fresh)
+{
+    hlo_val y = hlo_einsum(g, spec, a, w);
+    return fresh.id == 0 ? y : hlo_select(g, fresh, hlo_einsum(g, spec, a, start), y);
+}
+
+hlo_val learner_layer(hlo_graph *g, const learner_at *at, int i, hlo_val x, hlo_val fresh)
+{
+    hlo_val y = learner_product(g, x, "bhti,bhio->bhto", at->state.w[i], at->start.w[i], fresh);
+    if (at->state.b[i].id == 0)
+        return y;
+    hlo_val b = at->state.b[i];
+    return hlo_add(g, y, fresh.id == 0 ? b : hlo_select(g, fresh, at->start.b[i], b));
+}
+
+learner_tokens learner_train(hlo_graph *g, const learner_at *at, hlo_val first, hlo_val k,
+                             hlo_val target, hlo_val fresh)
+{
+    const learner *l = at->l;
     int n = l->n_layers;
-    hlo_val eta = rates(g, data), in[N_INPUTS], carry[2 * LEARNER_MAX_LAYERS], answers;
-    int64_t b = hlo_dim(g, data->k, 3);
-    const hlo_shape *s = hlo_shape_of(g, data->k);
-    /* The last row of eta as a column: what the whole mini-batch changes the weights by. */
-    hlo_val last = hlo_reshape(g, hlo_slice_dim(g, eta, 3, b - 1, b),
-                               HLO_DIMS(s->dims[0], s->dims[1], s->dims[2], b, 1));
-    hlo_val product = hlo_einsum(g, "nbhtd,nbhsd->nbhts", data->q, data->k);
-    in[IN_KEYS_AND_QUERIES] = hlo_concat(g, (hlo_val[]){data->k, data->q}, 2, 3);
-    in[IN_TARGET] = hlo_sub(g, data->v, data->k);
-    in[IN_FIRST_MIX] = hlo_mul(g, eta, hlo_add(g, product, hlo_like(g, product, 1)));
-    in[IN_FIRST_UPDATE] = hlo_mul(g, data->k, last);
-    in[IN_ETA] = eta;
-    in[IN_LAST] = last;
-    for (int i = 0; i < n; i++) {
-        carry[i] = state->w[i];
-        carry[n + i] = state->b[i];
+    learner_tokens t = {.x[0] = k};
+    hlo_val z = first, slope[LEARNER_MAX_LAYERS];
+    for (int i = 1; i < n; i++) {
+        gelu_pair gelu = gelu_of(g, z);
+        t.x[i] = gelu.value;
+        slope[i] = gelu.derivative;
+        z = learner_layer(g, at, i, t.x[i], fresh);
     }
-    hlo_scan(g, train_step, (void *)l, carry, 2 * n, in, N_INPUTS, &answers, 1,
-             &(hlo_scan_options){.checkpoint = {group}});
-    for (int i = 0; i < n; i++) {
-        state->w[i] = carry[i];
-        state->b[i] = carry[n + i];
-    }
-    normalised z = normalise(g, answers, l->epsilon);
-    hlo_val norm =
-        hlo_add(g, hlo_mul(g, per_head(g, l->norm_scale), z.h), per_head(g, l->norm_bias));
-    return hlo_add(g, data->q, norm);
+    t.res = z;
+    t.d[n - 1] = loss_gradient(g, l, z, target);
+    for (int i = n - 1; i > 0; i--)
+        t.d[i - 1] = hlo_mul(
+            g, learner_product(g, t.d[i], "bhto,bhio->bhti", at->state.w[i], at->start.w[i], fresh),
+            slope[i]);
+    return t;
 }

@@ -2,10 +2,15 @@
  * Private to the model room: learners, the models that a TTT layer trains at test time.
  *
  * A learner is f(z) = z + LN(res(z)) for each head, res being K linear layers with GELU between
- * them: K = 1 is TTT-Linear, K = 2 TTT-MLP. It is described once; the dual form trains it on a
- * mini-batch and answers its queries at once, by matrix products alone.
+ * them: K = 1 is TTT-Linear, K = 2 TTT-MLP. Without the norm it is f(z) = res(z). It learns by
+ * descent on half the squared error of f(key) against the value; gradients are taken at the weights
+ * that a mini-batch starts with. It is described once and has two forms that compute the same:
  *
- * Letters: B batch, H heads, n mini-batches, b tokens of one, d lanes of a head.
+ *  - dual: a mini-batch of tokens at once, by matrix products alone; no weights but those at the
+ *    ends of mini-batches ever exist;
+ *  - primal: one token, with the gradients of the mini-batch so far summed up in the state.
+ *
+ * Letters: B batch, H heads, n mini-batches, b tokens of one, r answers of one, d lanes of a head.
  */
 #ifndef MODEL_LEARNER_H
 #define MODEL_LEARNER_H
@@ -17,27 +22,66 @@ enum { LEARNER_MAX_LAYERS = 4 };
 typedef struct learner {
     int n_layers;
     hlo_val w[LEARNER_MAX_LAYERS]; /* where learning starts: [H, in, out] */
-    hlo_val b[LEARNER_MAX_LAYERS]; /* [H, 1, out] */
-    hlo_val norm_scale, norm_bias; /* [H, d]; not trained at test time */
+    hlo_val b[LEARNER_MAX_LAYERS]; /* [H, 1, out]; null: there are no biases */
+    hlo_val norm_scale,
+        norm_bias; /* [H, d], not trained at test time; null: no norm, no residual */
     double epsilon;
+    bool matrix_sums; /* sums over lanes as products with a matrix of ones */
 } learner;
 
-/* What a sequence of mini-batches is learnt from; all f32. */
-typedef struct learner_data {
-    hlo_val q, k, v; /* [n, B, H, b, d] */
-    hlo_val rate;    /* [n, B, H, b]: of each token as a source */
-    hlo_val token;   /* [b]: of each token as an answer */
-} learner_data;
-
-/* State of a learner: weights and biases for each sequence, [B, H, in, out] and [B, H, 1, out]. */
+/* What the learner changes, for each sequence: weights [B, H, in, out], biases [B, H, 1, out]. */
 typedef struct learner_state {
     hlo_val w[LEARNER_MAX_LAYERS], b[LEARNER_MAX_LAYERS];
 } learner_state;
 
+/* The start, for `batch` sequences. */
 learner_state learner_start(hlo_graph *g, const learner *l, int64_t batch);
-/* Goes through all mini-batches; `state` moves on. Returns the answers [n, B, H, b, d]. `group` is
- * the number of mini-batches between kept states; 0 keeps all. */
-hlo_val learner_dual(hlo_graph *g, const learner *l, const learner_data *data, learner_state *state,
-                     int64_t group);
+/* As a list, and back: weights, then biases if there are any; returns their number. */
+int learner_pack(const learner *l, const learner_state *state, hlo_val *list);
+int learner_unpack(const learner *l, const hlo_val *list, learner_state *state);
+
+/* What keys are trained towards: the value, less the key where f adds it back. */
+hlo_val learner_target(hlo_graph *g, const learner *l, hlo_val k, hlo_val v);
+/* From what res(z) made to f(z). */
+hlo_val learner_answer(hlo_graph *g, const learner *l, hlo_val z, hlo_val res);
+/* Mean over lanes of the squared error, given res(key): [..., d] to [...]. */
+hlo_val learner_error(hlo_graph *g, const learner *l, hlo_val res, hlo_val target);
+/* res(x) with the start's weights: x [n, B, H, b, d] to the same. */
+hlo_val learner_res_at_start(hlo_graph *g, const learner *l, hlo_val x);
+
+/* A sequence of mini-batches; all of the state's type. */
+typedef struct learner_data {
+    hlo_val k, target; /* [n, B, H, b, d] */
+    hlo_val q;         /* [n, B, H, r, d] */
+    /* How far each answer's weights are moved by each token of the mini-batch: [n, B, H, r, b]. */
+    hlo_val eta;
+    hlo_val last; /* the same of the weights that go on: [n, B, H, b, 1] */
+    /* Where documents start within mini-batches; null: nowhere. pred [n, B, 1, ·, 1]: tokens and
+     * answers that see the start's weights instead of the state, and whether any does. */
+    hlo_val fresh, fresh_answers, fresh_end;
+} learner_data;
+
+typedef struct learner_result {
+    hlo_val answers; /* res of the queries [n, B, H, r, d] */
+    hlo_val keys;    /* res of the keys, at the weights their mini-batch started with */
+} learner_result;
+
+/* Goes through all mini-batches; `state` moves on. States are kept for the backward pass only every
+ * `group` mini-batches, or every square root of their number if that is more; 0 keeps all. */
+learner_result learner_dual(hlo_graph *g, const learner *l, const learner_data *data,
+                            learner_state *state, int64_t group);
+
+/* One token of each sequence: q, k, target [B, H, 1, d]. */
+typedef struct learner_token {
+    hlo_val q, k, target;
+    hlo_val rate; /* [B, H, 1, 1]: of the token as a source */
+    hlo_val move; /* [B, 1, 1, 1]: of its place as an answer */
+    hlo_val last; /* pred [B, 1, 1, 1]: the mini-batch ends here */
+} learner_token;
+
+/* `state` has the weights the mini-batch started with, `sums` its gradients so far, times their
+ * rates. Returns res of the query. */
+hlo_val learner_primal(hlo_graph *g, const learner *l, const learner_token *token,
+                       learner_state *state, learner_state *sums);
 
 #endif

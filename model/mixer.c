@@ -10,25 +10,57 @@ hlo_val mixer_param(hlo_graph *g, const net_layer *l, const char *name)
     return net_layer_param(g, l, full);
 }
 
-static hlo_val heads_of(hlo_graph *g, hlo_val x, int64_t lanes)
+hlo_val mixer_weight(hlo_graph *g, const net_layer *l, const char *name)
 {
-    return hlo_reshape(
-        g, x, HLO_DIMS(hlo_dim(g, x, 0), hlo_dim(g, x, 1), hlo_dim(g, x, 2) / lanes, lanes));
+    return hlo_convert(g, mixer_param(g, l, name), net_compute(l->net));
 }
+
+/* x [..., hidden] as [..., heads, lanes]. */
+static hlo_val heads_of(hlo_graph *g, const net_layer *l, hlo_val x)
+{
+    const hlo_shape *s = hlo_shape_of(g, x);
+    const ttt_config *c = l->net->config;
+    int64_t lanes = c->hidden_size / c->n_heads;
+    hlo_dims dims = {.n = s->rank + 1};
+    for (int i = 0; i < s->rank - 1; i++)
+        dims.d[i] = s->dims[i];
+    dims.d[dims.n - 2] = hlo_dim(g, x, -1) / lanes;
+    dims.d[dims.n - 1] = lanes;
+    return hlo_reshape(g, x, dims);
+}
+
+static hlo_val projected(hlo_graph *g, const net_layer *l, const char *name, hlo_val x)
+{
+    return net_dear(g, l->net, hlo_matmul(g, x, mixer_weight(g, l, name)));
+}
+
+/* The convolutions' names, of what the shared projection becomes. */
+static const char conv_q[] = "seq_modeling_block.conv_q", conv_k[] = "seq_modeling_block.conv_k";
 
 mixer_heads mixer_project(hlo_graph *g, const net_layer *l, hlo_val x)
 {
-    const ttt_config *c = l->net->config;
-    int64_t lanes = c->hidden_size / c->n_heads;
-    hlo_val q = hlo_matmul(g, x, mixer_param(g, l, "q_proj.weight")), k;
-    if (c->share_qk) {
-        k = net_causal_conv(g, l, "seq_modeling_block.conv_k", q);
-        q = net_causal_conv(g, l, "seq_modeling_block.conv_q", q);
+    bool shared = l->net->config->share_qk;
+    hlo_val q = projected(g, l, "q_proj.weight", x);
+    hlo_val k = shared ? net_causal_conv(g, l, conv_k, q) : projected(g, l, "k_proj.weight", x);
+    if (shared)
+        q = net_causal_conv(g, l, conv_q, q);
+    hlo_val v = projected(g, l, "v_proj.weight", x);
+    return (mixer_heads){heads_of(g, l, q), heads_of(g, l, k), heads_of(g, l, v)};
+}
+
+mixer_heads mixer_project_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val *tail)
+{
+    bool shared = l->net->config->share_qk;
+    hlo_val q = projected(g, l, "q_proj.weight", x), k;
+    if (shared) { /* both look back on the same */
+        hlo_val same = *tail;
+        k = net_causal_conv_step(g, l, conv_k, q, &same);
+        q = net_causal_conv_step(g, l, conv_q, q, tail);
     } else {
-        k = hlo_matmul(g, x, mixer_param(g, l, "k_proj.weight"));
+        k = projected(g, l, "k_proj.weight", x);
     }
-    hlo_val v = hlo_matmul(g, x, mixer_param(g, l, "v_proj.weight"));
-    return (mixer_heads){heads_of(g, q, lanes), heads_of(g, k, lanes), heads_of(g, v, lanes)};
+    hlo_val v = projected(g, l, "v_proj.weight", x);
+    return (mixer_heads){heads_of(g, l, q), heads_of(g, l, k), heads_of(g, l, v)};
 }
 
 hlo_val mixer_output(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val z)
@@ -38,6 +70,6 @@ hlo_val mixer_output(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val z)
         z = hlo_layer_norm(g, z, mixer_param(g, l, "post_norm.weight"),
                            mixer_param(g, l, "post_norm.bias"), 1e-6);
     if (c->use_gate)
-        z = hlo_mul(g, hlo_gelu(g, hlo_matmul(g, x, mixer_param(g, l, "g_proj.weight"))), z);
-    return hlo_matmul(g, z, mixer_param(g, l, "o_proj.weight"));
+        z = hlo_mul(g, hlo_gelu(g, projected(g, l, "g_proj.weight", x)), z);
+    return hlo_matmul(g, z, mixer_weight(g, l, "o_proj.weight"));
 }

@@ -1,91 +1,247 @@
 /*
  * Causal softmax attention with rotary embeddings: the Transformer that TTT is measured against.
  *
- * Scores of all times with all times are never held at once: queries go through in blocks, each
- * against all keys, and backwards each block's scores are computed again.
+ * Scores of all times with all times are never held at once: queries go through in blocks, and
+ * backwards each block's scores are computed again. All blocks of a loop see as many keys, for
+ * shapes are fixed; so there is not one loop but a few, one after another in time, each with the
+ * keys up to its own end. With four of them 5/8 of the square is computed instead of all of it.
+ *
+ * One token at a time it is written as what the paper calls it: a learner without weights, the
+ * Nadaraya-Watson estimator. Training is to store the keys and values; an answer is the average of
+ * the stored values, weighted by a kernel of query and key. With the kernel exp(q.k / sqrt(lanes))
+ * that equals softmax attention (theorem 2), and tests hold the two forms against each other.
  */
 #include "model/network.h"
 
 #include <math.h>
 
-enum { QUERY_BLOCK = 256 };
+enum { QUERY_BLOCK = 256, BANDS = 4 };
 
-/* What a block of queries sees from outside the loop: keys and values [batch, time, heads, lanes].
+static int64_t groups_of(const ttt_config *c)
+{
+    return c->n_kv_heads > 0 ? c->n_kv_heads : c->n_heads;
+}
+
+static hlo_val rotated(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position)
+{
+    double theta = l->net->config->rope_theta;
+    return theta == 0 ? x : hlo_rope(g, x, position, theta, true);
+}
+
+/* In the wide type, and scaled there: a scaled query might not fit the type of products. */
+static hlo_val scaled_scores(hlo_graph *g, const net_layer *l, const char *spec, hlo_val q,
+                             hlo_val k)
+{
+    double lanes = (double)hlo_dim(g, q, -1);
+    hlo_val scores = hlo_einsum_as(g, spec, q, k, net_wide(l->net), HLO_PRECISION_DEFAULT);
+    return hlo_mul(g, scores, hlo_like(g, scores, 1 / sqrt(lanes)));
+}
+
+static hlo_val masked(hlo_graph *g, hlo_val seen, hlo_val scores)
+{
+    return hlo_select(g, seen, scores, hlo_like(g, scores, -1e30));
+}
+
+/* ---- a sequence --------------------------------------------------------------------------------
  */
-typedef struct attention_context {
-    hlo_val k, v;
-    int64_t block;
-} attention_context;
 
-/* in[0]: a block of queries [batch, block, heads, lanes]; `number` is the block's. */
+/* Everything of a layer over time. A group is a key with its value and all queries that share it.
+ */
+typedef struct attention {
+    const net_layer *layer;
+    hlo_val q;    /* [batch, groups, heads / groups, time, lanes] */
+    hlo_val k, v; /* [batch, groups, time, lanes] */
+} attention;
+
+/* n blocks of `size` queries from time `start` on, with the keys up to their end. */
+typedef struct band {
+    const attention *all;
+    int64_t start, n, size;
+    hlo_val k, v;
+} band;
+
+static int64_t end_of(const band *b)
+{
+    return b->start + b->n * b->size;
+}
+
+/* Which keys a block's queries see: [block, keys], or [batch, 1, 1, block, keys] where documents
+ * keep to themselves; `segment` are then the queries', [batch, block]. */
+static hlo_val seen_by(hlo_graph *g, const band *b, hlo_val number, hlo_val segment)
+{
+    int64_t keys = end_of(b);
+    hlo_shape square = HLO_SHAPE(HLO_S32, b->size, keys);
+    hlo_val first = hlo_add(g, hlo_mul(g, number, hlo_scalar_int(g, HLO_S32, b->size)),
+                            hlo_scalar_int(g, HLO_S32, b->start));
+    hlo_val query_time = hlo_add(g, hlo_iota(g, square, 0), first);
+    hlo_val seen = hlo_compare(g, HLO_GE, query_time, hlo_iota(g, square, 1));
+    if (segment.id == 0)
+        return seen;
+    int64_t batch = hlo_dim(g, segment, 0);
+    hlo_val own = hlo_slice_dim(g, b->all->layer->resets.segment, 1, 0, keys);
+    own = hlo_compare(g, HLO_EQ, hlo_reshape(g, segment, HLO_DIMS(batch, 1, 1, b->size, 1)),
+                      hlo_reshape(g, own, HLO_DIMS(batch, 1, 1, 1, keys)));
+    return hlo_and(g, own, seen);
+}
+
+/* in[0]: a block of queries [batch, groups, heads / groups, block, lanes]; in[1], with resets:
+ * their segments [batch, block]. `number` is the block's in its band. */
 static void attend(hlo_graph *g, void *ctx, hlo_val number, const hlo_val *carry, const hlo_val *in,
                    hlo_val *next, hlo_val *out)
 {
-    const attention_context *a = ctx;
-    int64_t block = hlo_dim(g, in[0], 1), time = hlo_dim(g, a->k, 1);
+    const band *b = ctx;
+    const net_layer *l = b->all->layer;
     (void)carry, (void)next;
-    double scale = 1 / sqrt((double)hlo_dim(g, in[0], 3));
-    hlo_val q = hlo_mul(g, in[0], hlo_like(g, in[0], scale));
-    hlo_val scores = hlo_convert(g, hlo_einsum(g, "bqhd,bkhd->bhqk", q, a->k), HLO_F32);
-    hlo_shape square = HLO_SHAPE(HLO_S32, block, time);
-    hlo_val first = hlo_mul(g, number, hlo_scalar_int(g, HLO_S32, a->block));
-    hlo_val query_time = hlo_add(g, hlo_iota(g, square, 0), first);
-    hlo_val seen = hlo_compare(g, HLO_GE, query_time, hlo_iota(g, square, 1));
-    hlo_val masked = hlo_select(g, seen, scores, hlo_like(g, scores, -1e30));
-    hlo_val weights = hlo_convert(g, hlo_softmax(g, masked, -1), hlo_type_of(g, a->v));
-    out[0] = hlo_einsum(g, "bhqk,bkhd->bqhd", weights, a->v);
+    hlo_val segment = l->resets.segment.id != 0 ? in[1] : (hlo_val){0};
+    hlo_val scores = scaled_scores(g, l, "bgrqd,bgkd->bgrqk", in[0], b->k);
+    hlo_val weights = hlo_softmax(g, masked(g, seen_by(g, b, number, segment), scores), -1);
+    weights = hlo_convert(g, weights, net_compute(l->net));
+    out[0] = hlo_einsum(g, "bgrqk,bgkd->bgrqd", weights, b->v);
 }
 
-/* Queries in blocks along a new first dimension; what is left over is a block of its own. */
-static hlo_val attend_all(hlo_graph *g, hlo_val q, attention_context *a)
+/* The band's queries as [n, batch, groups, heads / groups, size, lanes]. */
+static hlo_val query_blocks(hlo_graph *g, const band *b)
 {
+    hlo_val q = hlo_slice_dim(g, b->all->q, 3, b->start, end_of(b));
     const hlo_shape *s = hlo_shape_of(g, q);
-    int64_t batch = s->dims[0], time = s->dims[1], heads = s->dims[2], lanes = s->dims[3];
-    int64_t n = time / QUERY_BLOCK, rest = time % QUERY_BLOCK;
-    hlo_val parts[2];
+    q = hlo_reshape(g, q, HLO_DIMS(s->dims[0], s->dims[1], s->dims[2], b->n, b->size, s->dims[4]));
+    return hlo_transpose(g, q, HLO_DIMS(3, 0, 1, 2, 4, 5));
+}
+
+/* Their segments as [n, batch, size]. */
+static hlo_val segment_blocks(hlo_graph *g, const band *b)
+{
+    hlo_val segment = b->all->layer->resets.segment;
+    segment = hlo_slice_dim(g, segment, 1, b->start, end_of(b));
+    segment = hlo_reshape(g, segment, HLO_DIMS(hlo_dim(g, segment, 0), b->n, b->size));
+    return hlo_transpose(g, segment, HLO_DIMS(1, 0, 2));
+}
+
+/* Returns [batch, n * size, hidden]. */
+static hlo_val attend_band(hlo_graph *g, band *b)
+{
+    bool resets = b->all->layer->resets.segment.id != 0;
+    hlo_val in[2] = {query_blocks(g, b)}, out;
+    if (resets)
+        in[1] = segment_blocks(g, b);
+    b->k = hlo_slice_dim(g, b->all->k, 2, 0, end_of(b));
+    b->v = hlo_slice_dim(g, b->all->v, 2, 0, end_of(b));
+    hlo_scan(g, attend, b, NULL, 0, in, resets ? 2 : 1, &out, 1,
+             &(hlo_scan_options){.save = HLO_SAVE_MARKED});
+    const hlo_shape *s = hlo_shape_of(g, out);
+    int64_t batch = s->dims[1], hidden = s->dims[2] * s->dims[3] * s->dims[5];
+    return hlo_reshape(g, hlo_transpose(g, out, HLO_DIMS(1, 0, 4, 2, 3, 5)),
+                       HLO_DIMS(batch, b->n * b->size, hidden));
+}
+
+/* Whole blocks in bands of about as many, then what is left over as a shorter block. */
+static hlo_val attend_all(hlo_graph *g, const attention *a)
+{
+    int64_t time = hlo_dim(g, a->q, 3), n = time / QUERY_BLOCK, rest = time % QUERY_BLOCK;
+    int64_t bands = n < BANDS ? n : BANDS;
+    hlo_val parts[BANDS + 1];
     int count = 0;
-    a->block = QUERY_BLOCK;
-    if (n > 0) {
-        hlo_val blocks = hlo_reshape(g, hlo_slice_dim(g, q, 1, 0, n * QUERY_BLOCK),
-                                     HLO_DIMS(batch, n, QUERY_BLOCK, heads, lanes));
-        blocks = hlo_transpose(g, blocks, HLO_DIMS(1, 0, 2, 3, 4));
-        hlo_scan(g, attend, a, NULL, 0, &blocks, 1, &parts[0], 1,
-                 &(hlo_scan_options){.save = HLO_SAVE_MARKED});
-        parts[0] = hlo_reshape(g, hlo_transpose(g, parts[0], HLO_DIMS(1, 0, 2, 3, 4)),
-                               HLO_DIMS(batch, n * QUERY_BLOCK, heads, lanes));
-        count = 1;
+    for (int64_t i = 0; i < bands; i++) {
+        int64_t first = n * i / bands, last = n * (i + 1) / bands;
+        band b = {.all = a, .start = first * QUERY_BLOCK, .n = last - first, .size = QUERY_BLOCK};
+        parts[count++] = attend_band(g, &b);
     }
     if (rest > 0) {
-        hlo_val tail = hlo_slice_dim(g, q, 1, n * QUERY_BLOCK, time);
-        attend(g, a, hlo_scalar_int(g, HLO_S32, n), NULL, &tail, NULL, &parts[count]);
-        count++;
+        band b = {.all = a, .start = n * QUERY_BLOCK, .n = 1, .size = rest};
+        parts[count++] = attend_band(g, &b);
     }
-    return count == 1 ? parts[0] : hlo_concat(g, parts, 2, 1);
+    return count == 1 ? parts[0] : hlo_concat(g, parts, count, 1);
 }
 
-/* Keys or values of grouped heads, repeated for each head of their group. */
-static hlo_val repeated(hlo_graph *g, hlo_val x, int64_t heads)
+/* Heads [batch, …, heads, lanes] as [batch, …, groups, heads / groups, lanes]. */
+static hlo_val grouped(hlo_graph *g, const ttt_config *c, hlo_val q)
 {
-    const hlo_shape *s = hlo_shape_of(g, x);
-    int64_t batch = s->dims[0], time = s->dims[1], groups = s->dims[2], lanes = s->dims[3];
-    if (groups == heads)
-        return x;
-    hlo_val wide = hlo_broadcast(g, x, HLO_DIMS(batch, time, groups, heads / groups, lanes),
-                                 HLO_DIMS(0, 1, 2, 4));
-    return hlo_reshape(g, wide, HLO_DIMS(batch, time, heads, lanes));
+    const hlo_shape *s = hlo_shape_of(g, q);
+    int64_t groups = groups_of(c), share = c->n_heads / groups, lanes = hlo_dim(g, q, -1);
+    return hlo_reshape(g, q,
+                       s->rank == 4 ? HLO_DIMS(s->dims[0], s->dims[1], groups, share, lanes)
+                                    : HLO_DIMS(s->dims[0], groups, share, lanes));
 }
 
 hlo_val mixer_attention(hlo_graph *g, const net_layer *l, hlo_val x)
 {
-    const ttt_config *c = l->net->config;
     mixer_heads h = mixer_project(g, l, x);
     hlo_val time = hlo_iota(g, HLO_SHAPE(HLO_S32, hlo_dim(g, x, 1)), 0);
-    hlo_val q = hlo_rope(g, h.q, time, c->rope_theta, true);
-    attention_context a = {
-        .k = repeated(g, hlo_rope(g, h.k, time, c->rope_theta, true), c->n_heads),
-        .v = repeated(g, h.v, c->n_heads),
+    hlo_val q = grouped(g, l->net->config, rotated(g, l, h.q, time));
+    attention a = {
+        .layer = l,
+        .q = hlo_transpose(g, q, HLO_DIMS(0, 2, 3, 1, 4)),
+        .k = hlo_transpose(g, rotated(g, l, h.k, time), HLO_DIMS(0, 2, 1, 3)),
+        .v = hlo_transpose(g, h.v, HLO_DIMS(0, 2, 1, 3)),
     };
-    hlo_val z = attend_all(g, q, &a);
-    z = hlo_reshape(g, z, HLO_DIMS(hlo_dim(g, x, 0), hlo_dim(g, x, 1), c->hidden_size));
+    hlo_scope_push(g, "attend");
+    hlo_val z = net_dear(g, l->net, attend_all(g, &a));
+    hlo_scope_pop(g);
     return mixer_output(g, l, x, z);
+}
+
+/* ---- one token ---------------------------------------------------------------------------------
+ */
+
+/* The state: what the shared projection's convolutions look back on, if they are there; keys and
+ * values of all tokens so far. */
+void mixer_attention_state(net_state_table *table, const ttt_config *c)
+{
+    hlo_type type = net_state_type(table);
+    hlo_shape stored =
+        HLO_SHAPE(type, net_state_context(table), groups_of(c), c->hidden_size / c->n_heads);
+    if (c->share_qk)
+        net_state_part(table, "qk_tail", HLO_SHAPE(type, c->conv_width - 1, c->hidden_size));
+    net_state_part(table, "keys", stored);
+    net_state_part(table, "values", stored);
+}
+
+/* Each sequence's `now` [batch, groups, lanes] goes to its own position in `stored` [batch,
+ * context, groups, lanes]: updates in place, one a sequence, where a select would write all of it
+ * anew. */
+static hlo_val with_stored(hlo_graph *g, hlo_val stored, hlo_val position, hlo_val now)
+{
+    const hlo_shape *s = hlo_shape_of(g, now);
+    int64_t batch = s->dims[0], groups = s->dims[1], lanes = s->dims[2];
+    hlo_val zero = hlo_scalar_int(g, HLO_S32, 0);
+    now = hlo_convert(g, now, hlo_type_of(g, stored));
+    for (int64_t i = 0; i < batch; i++) {
+        hlo_val row =
+            hlo_reshape(g, hlo_slice_dim(g, now, 0, i, i + 1), HLO_DIMS(1, 1, groups, lanes));
+        hlo_val place = hlo_reshape(g, hlo_slice_dim(g, position, 0, i, i + 1), HLO_NO_DIMS);
+        hlo_val starts[] = {hlo_scalar_int(g, HLO_S32, i), place, zero, zero};
+        stored = hlo_dynamic_update(g, stored, row, starts);
+    }
+    return stored;
+}
+
+/* The kernel between q [batch, groups, share, lanes] and all stored keys, up to a factor that all
+ * of a query's have and that keeps it from overflowing: [batch, groups, share, context]. */
+static hlo_val kernel(hlo_graph *g, const net_layer *l, hlo_val q, hlo_val keys, hlo_val position)
+{
+    int64_t batch = hlo_dim(g, keys, 0), context = hlo_dim(g, keys, 1);
+    hlo_val scores = scaled_scores(g, l, "bgrd,bkgd->bgrk", q, keys);
+    hlo_val seen = hlo_compare(g, HLO_LE, hlo_iota(g, HLO_SHAPE(HLO_S32, batch, context), 1),
+                               hlo_reshape(g, position, HLO_DIMS(batch, 1)));
+    scores = masked(g, hlo_reshape(g, seen, HLO_DIMS(batch, 1, 1, context)), scores);
+    return hlo_exp(g, hlo_sub(g, scores, hlo_reduce_keep(g, HLO_REDUCE_MAX, scores, HLO_DIMS(3))));
+}
+
+hlo_val mixer_attention_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position,
+                             hlo_val *state)
+{
+    const ttt_config *c = l->net->config;
+    hlo_type compute = net_compute(l->net), wide = net_wide(l->net);
+    mixer_heads h = mixer_project_step(g, l, x, c->share_qk ? state++ : NULL);
+    hlo_val q = grouped(g, c, rotated(g, l, h.q, position));
+    hlo_scope_push(g, "attend");
+    state[0] = with_stored(g, state[0], position, rotated(g, l, h.k, position));
+    state[1] = with_stored(g, state[1], position, h.v);
+    hlo_val near = kernel(g, l, q, hlo_convert(g, state[0], compute), position);
+    hlo_val sum = hlo_einsum_as(g, "bgrk,bkgd->bgrd", hlo_convert(g, near, compute),
+                                hlo_convert(g, state[1], compute), wide, HLO_PRECISION_DEFAULT);
+    hlo_val z = hlo_div(g, sum, hlo_reduce_keep(g, HLO_REDUCE_ADD, near, HLO_DIMS(3)));
+    hlo_scope_pop(g);
+    z = hlo_reshape(g, z, HLO_DIMS(hlo_dim(g, x, 0), c->hidden_size));
+    return mixer_output(g, l, x, hlo_convert(g, z, compute));
 }

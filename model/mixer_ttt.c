@@ -2,82 +2,275 @@
 #include "model/learner.h"
 #include "model/network.h"
 
-/* Queries and keys turned by their place within the mini-batch. */
-static hlo_val rotated(hlo_graph *g, const ttt_config *c, hlo_val x, int64_t mini)
+#include <stdio.h>
+
+/* ---- what the learner is given -----------------------------------------------------------------
+ */
+
+static const char *const weight_names[] = {"W1", "W2"}, *const bias_names[] = {"b1", "b2"};
+
+static int layers_of(const ttt_config *c)
 {
-    hlo_val place = hlo_iota(g, HLO_SHAPE(HLO_S32, hlo_dim(g, x, 1)), 0);
-    place = hlo_rem(g, place, hlo_scalar_int(g, HLO_S32, mini));
-    return hlo_rope(g, x, place, c->rope_theta, true);
+    return c->mixer == TTT_MIXER_MLP ? 2 : 1;
 }
 
-/* The rate of each token as a source: [batch, time, heads]. */
+/* What layer i of the learner takes in and gives out. */
+static int64_t width_in(const ttt_config *c, int i)
+{
+    int64_t lanes = c->hidden_size / c->n_heads;
+    return i == 0 ? lanes : 4 * lanes;
+}
+
+static int64_t width_out(const ttt_config *c, int i)
+{
+    int64_t lanes = c->hidden_size / c->n_heads;
+    return i == layers_of(c) - 1 ? lanes : 4 * lanes;
+}
+
+static learner learner_of(hlo_graph *g, const net_layer *l)
+{
+    const ttt_config *c = l->net->config;
+    learner made = {.n_layers = layers_of(c), .epsilon = 1e-6, .matrix_sums = l->net->matrix_sums};
+    for (int i = 0; i < made.n_layers; i++) {
+        hlo_shape shape = HLO_SHAPE(net_wide(l->net), c->n_heads, width_in(c, i), width_out(c, i));
+        made.w[i] = c->learnable_w0 ? mixer_param(g, l, weight_names[i]) : hlo_full(g, shape, 0);
+        if (c->inner_bias)
+            made.b[i] = mixer_param(g, l, bias_names[i]);
+    }
+    if (c->inner_norm) {
+        made.norm_scale = mixer_param(g, l, "ttt_norm_weight");
+        made.norm_bias = mixer_param(g, l, "ttt_norm_bias");
+    }
+    return made;
+}
+
+static hlo_val wide(hlo_graph *g, const net_layer *l, hlo_val v)
+{
+    return hlo_convert(g, v, net_wide(l->net));
+}
+
+/* The rate of each token as a source: x [..., hidden] to [..., heads]. */
 static hlo_val source_rate(hlo_graph *g, const net_layer *l, hlo_val x)
 {
     const ttt_config *c = l->net->config;
-    hlo_val weight = mixer_param(g, l, "learnable_ttt_lr_weight"); /* [heads, 1, hidden] */
-    weight = hlo_reshape(g, weight, HLO_DIMS(c->n_heads, c->hidden_size));
-    hlo_val bias = hlo_reshape(g, mixer_param(g, l, "learnable_ttt_lr_bias"), HLO_DIMS(c->n_heads));
-    hlo_val gate = hlo_logistic(g, hlo_add(g, hlo_einsum(g, "btc,hc->bth", x, weight), bias));
-    double scale = c->ttt_base_lr / (double)(c->hidden_size / c->n_heads);
-    return hlo_mul(g, gate, hlo_like(g, gate, scale));
+    const hlo_shape *s = hlo_shape_of(g, x);
+    hlo_val rate;
+    if (c->learnable_lr) {
+        hlo_val weight = mixer_weight(g, l, "learnable_ttt_lr_weight"); /* [heads, 1, hidden] */
+        weight = hlo_reshape(g, weight, HLO_DIMS(c->n_heads, c->hidden_size));
+        hlo_val bias = mixer_param(g, l, "learnable_ttt_lr_bias");
+        const char *spec = s->rank == 3 ? "btc,hc->bth" : "bc,hc->bh";
+        hlo_val score = hlo_einsum_as(g, spec, x, weight, net_wide(l->net), HLO_PRECISION_DEFAULT);
+        score = net_dear(g, l->net, score);
+        rate = hlo_logistic(g, hlo_add(g, score, hlo_reshape(g, bias, HLO_DIMS(c->n_heads))));
+        rate = hlo_mul(g, rate,
+                       hlo_like(g, rate, c->ttt_base_lr / (double)(c->hidden_size / c->n_heads)));
+    } else {
+        hlo_shape shape = {.type = net_wide(l->net), .rank = s->rank};
+        for (int i = 0; i < s->rank; i++)
+            shape.dims[i] = i == s->rank - 1 ? c->n_heads : s->dims[i];
+        rate = hlo_full(g, shape, c->ttt_base_lr);
+    }
+    return l->rate_scale.id == 0 ? rate : hlo_mul(g, rate, wide(g, l, l->rate_scale));
 }
 
-/* The rate of each place as an answer: about 1 / (i + 1), learnt, never negative. */
+/* The rate of each place of a mini-batch as an answer: about 1 / (i + 1), learnt, never negative.
+ * Where nothing is learnt, the paper's own: a plain sum. */
 static hlo_val answer_rate(hlo_graph *g, const net_layer *l, int64_t mini)
 {
-    hlo_val place = hlo_iota(g, HLO_SHAPE(HLO_F32, mini), 0), one = hlo_like(g, place, 1);
+    hlo_shape shape = HLO_SHAPE(net_wide(l->net), mini);
+    if (!l->net->config->learnable_token_idx)
+        return hlo_full(g, shape, 1);
+    hlo_val place = hlo_iota(g, shape, 0), one = hlo_like(g, place, 1);
     hlo_val mean = hlo_div(g, one, hlo_add(g, place, one));
     hlo_val learnt = hlo_add(g, mean, mixer_param(g, l, "learnable_token_idx"));
     return hlo_max(g, learnt, hlo_like(g, learnt, 0));
 }
 
-static learner learner_of(hlo_graph *g, const net_layer *l)
+static hlo_val rotated(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val place)
 {
-    static const char *const w[] = {"W1", "W2"}, *const b[] = {"b1", "b2"};
-    learner made = {.n_layers = l->net->config->mixer == TTT_MIXER_MLP ? 2 : 1, .epsilon = 1e-6};
-    for (int i = 0; i < made.n_layers; i++) {
-        made.w[i] = mixer_param(g, l, w[i]);
-        made.b[i] = mixer_param(g, l, b[i]);
-    }
-    made.norm_scale = mixer_param(g, l, "ttt_norm_weight");
-    made.norm_bias = mixer_param(g, l, "ttt_norm_bias");
-    return made;
+    double theta = l->net->config->rope_theta;
+    return theta == 0 ? x : hlo_rope(g, x, place, theta, true);
 }
 
-/* Times [start, start + n * size) of x [batch, time, heads, lanes] as [n, batch, heads, size,
- * lanes]. */
-static hlo_val mini_batches(hlo_graph *g, hlo_val x, int64_t start, int64_t n, int64_t size)
-{
-    const hlo_shape *s = hlo_shape_of(g, x);
-    int64_t batch = s->dims[0], heads = s->dims[2], lanes = s->dims[3];
-    hlo_val part = hlo_slice_dim(g, x, 1, start, start + n * size);
-    part = hlo_reshape(g, part, HLO_DIMS(batch, n, size, heads, lanes));
-    return hlo_transpose(g, part, HLO_DIMS(1, 0, 3, 2, 4));
-}
+/* ---- a sequence --------------------------------------------------------------------------------
+ */
 
+/* Everything of a layer over time. */
 typedef struct layer_data {
     hlo_val q, k, v; /* [batch, time, heads, lanes] */
     hlo_val rate;    /* [batch, time, heads, 1] */
-    hlo_val token;   /* [mini-batch] */
+    hlo_val token;   /* [mini-batch]: the rates of places */
+    hlo_val place;   /* s32 [time] or [batch, time]: within the mini-batch */
 } layer_data;
 
-/* n mini-batches of `size` tokens from `start` on; returns [batch, n * size, hidden]. */
-static hlo_val learn_part(hlo_graph *g, const learner *l, const layer_data *d, int64_t start,
-                          int64_t n, int64_t size, int64_t group, learner_state *state)
+/* Part of it: n mini-batches of `size` tokens from `start` on. */
+typedef struct part {
+    const learner *made;
+    int64_t start, n, size;
+} part;
+
+/* Those times of x [batch, time, heads, lanes] as [n, batch, heads, size, lanes]. */
+static hlo_val mini_batches(hlo_graph *g, const part *p, hlo_val x)
 {
-    hlo_val rate = mini_batches(g, d->rate, start, n, size);
-    const hlo_shape *s = hlo_shape_of(g, rate);
-    learner_data data = {
-        .q = mini_batches(g, d->q, start, n, size),
-        .k = mini_batches(g, d->k, start, n, size),
-        .v = mini_batches(g, d->v, start, n, size),
-        .rate = hlo_reshape(g, rate, HLO_DIMS(n, s->dims[1], s->dims[2], size)),
-        .token = hlo_slice_dim(g, d->token, 0, 0, size),
+    const hlo_shape *s = hlo_shape_of(g, x);
+    int64_t batch = s->dims[0], heads = s->dims[2], lanes = s->dims[3];
+    hlo_val cut = hlo_slice_dim(g, x, 1, p->start, p->start + p->n * p->size);
+    cut = hlo_reshape(g, cut, HLO_DIMS(batch, p->n, p->size, heads, lanes));
+    return hlo_transpose(g, cut, HLO_DIMS(1, 0, 3, 2, 4));
+}
+
+/* And back: [n, batch, heads, size, lanes] to [batch, n * size, heads * lanes]. */
+static hlo_val in_order(hlo_graph *g, const part *p, hlo_val x)
+{
+    const hlo_shape *s = hlo_shape_of(g, x);
+    int64_t batch = s->dims[1], width = s->dims[2] * s->dims[4];
+    return hlo_reshape(g, hlo_transpose(g, x, HLO_DIMS(1, 0, 3, 2, 4)),
+                       HLO_DIMS(batch, p->n * p->size, width));
+}
+
+/* Those times of x [batch, time] as [n, batch, 1, size]. */
+static hlo_val marks_of(hlo_graph *g, const part *p, hlo_val x)
+{
+    int64_t batch = hlo_dim(g, x, 0);
+    hlo_val cut = hlo_slice_dim(g, x, 1, p->start, p->start + p->n * p->size);
+    cut = hlo_transpose(g, hlo_reshape(g, cut, HLO_DIMS(batch, p->n, p->size)), HLO_DIMS(1, 0, 2));
+    return hlo_reshape(g, cut, HLO_DIMS(p->n, batch, 1, p->size));
+}
+
+static hlo_val as_rows(hlo_graph *g, hlo_val x)
+{
+    const hlo_shape *s = hlo_shape_of(g, x);
+    return hlo_reshape(g, x, HLO_DIMS(s->dims[0], s->dims[1], s->dims[2], s->dims[3], 1));
+}
+
+static hlo_val as_columns(hlo_graph *g, hlo_val x)
+{
+    const hlo_shape *s = hlo_shape_of(g, x);
+    return hlo_reshape(g, x, HLO_DIMS(s->dims[0], s->dims[1], s->dims[2], 1, s->dims[3]));
+}
+
+/* The rates of places [n, batch, 1, size, 1] when places differ from sequence to sequence; those of
+ * the place before with `before`, 0 where there is none. */
+static hlo_val moves_at(hlo_graph *g, const part *p, const layer_data *d, hlo_val place,
+                        bool before)
+{
+    hlo_val token = d->token, zero = hlo_reshape(g, hlo_like(g, token, 0), HLO_DIMS(1));
+    if (before)
+        token = hlo_concat(g, (hlo_val[]){zero, token}, 2, 0);
+    return as_rows(g, hlo_take(g, token, marks_of(g, p, place)));
+}
+
+/* eta[i, j] = move[i] * rate[j] where j is not after i (before i, with `before`) and of the same
+ * document, else 0: [n, batch, heads, size, size]. */
+static hlo_val eta_of(hlo_graph *g, const part *p, const layer_data *d, hlo_val rate, hlo_val since,
+                      bool before)
+{
+    hlo_val move;
+    if (since.id == 0) {
+        move = hlo_slice_dim(g, d->token, 0, 0, p->size);
+        if (before)
+            move = hlo_pad(g, hlo_slice_dim(g, move, 0, 0, p->size - 1), hlo_like(g, move, 0),
+                           HLO_DIMS(1), HLO_DIMS(0), HLO_DIMS(0));
+        move = hlo_reshape(g, move, HLO_DIMS(p->size, 1));
+    } else {
+        move = moves_at(g, p, d, d->place, before);
+    }
+    hlo_val eta = hlo_mul(g, as_columns(g, rate), move);
+    hlo_shape square = HLO_SHAPE(HLO_S32, p->size, p->size);
+    hlo_val seen =
+        hlo_compare(g, before ? HLO_GT : HLO_GE, hlo_iota(g, square, 0), hlo_iota(g, square, 1));
+    if (since.id != 0)
+        seen = hlo_and(g, seen, hlo_compare(g, HLO_EQ, as_rows(g, since), as_columns(g, since)));
+    return hlo_select(g, seen, eta, hlo_like(g, eta, 0));
+}
+
+/* The errors that diagnostics are made of, of the queries that were added for them: keys after and
+ * before their own step. Each [batch, time]. */
+static void diagnose(hlo_graph *g, const part *p, const learner_data *data, const learner_result *r,
+                     hlo_val errors[4])
+{
+    int64_t size = p->size;
+    hlo_val res[4] = {
+        learner_res_at_start(g, p->made, data->k),
+        r->keys,
+        hlo_slice_dim(g, r->answers, 3, 2 * size, 3 * size),
+        hlo_slice_dim(g, r->answers, 3, size, 2 * size),
     };
-    hlo_val out =
-        hlo_transpose(g, learner_dual(g, l, &data, state, group), HLO_DIMS(1, 0, 3, 2, 4));
-    s = hlo_shape_of(g, out);
-    return hlo_reshape(g, out, HLO_DIMS(s->dims[0], n * size, s->dims[3] * s->dims[4]));
+    for (int i = 0; i < 4; i++) {
+        hlo_val error = learner_error(g, p->made, res[i], data->target); /* [n, B, H, b] */
+        error = hlo_transpose(g, hlo_mean(g, error, HLO_DIMS(2)), HLO_DIMS(1, 0, 2));
+        errors[i] = hlo_reshape(g, error, HLO_DIMS(hlo_dim(g, error, 0), p->n * size));
+    }
+}
+
+/* Answers as [batch, n * size, hidden]; with `errors`, also what diagnostics are made of. */
+static hlo_val learn_part(hlo_graph *g, const net_layer *l, const part *p, const layer_data *d,
+                          learner_state *state, hlo_val *errors)
+{
+    hlo_val rate = mini_batches(g, p, d->rate), since = {0};
+    const hlo_shape *s = hlo_shape_of(g, rate);
+    rate = hlo_reshape(g, rate, HLO_DIMS(s->dims[0], s->dims[1], s->dims[2], p->size));
+    learner_data data = {
+        .q = wide(g, l, mini_batches(g, p, d->q)),
+        .k = wide(g, l, mini_batches(g, p, d->k)),
+    };
+    hlo_val q = data.q, v = wide(g, l, mini_batches(g, p, d->v));
+    data.target = learner_target(g, p->made, data.k, v);
+    if (l->resets.here.id != 0) {
+        hlo_val here = hlo_convert(g, marks_of(g, p, l->resets.here), HLO_S32);
+        since = hlo_cumsum(g, here, 3);
+        hlo_val any = hlo_compare(g, HLO_GT, since, hlo_like(g, since, 0));
+        data.fresh = data.fresh_answers = as_rows(g, any);
+        data.fresh_end = as_rows(g, hlo_slice_dim(g, any, 3, p->size - 1, p->size));
+    }
+    data.eta = eta_of(g, p, d, rate, since, false);
+    data.last = as_rows(g, hlo_reshape(g, hlo_slice_dim(g, data.eta, 3, p->size - 1, p->size),
+                                       HLO_DIMS(s->dims[0], s->dims[1], s->dims[2], p->size)));
+    if (errors != NULL) {
+        hlo_val before = eta_of(g, p, d, rate, since, true);
+        data.q = hlo_concat(g, (hlo_val[]){q, data.k, data.k}, 3, 3);
+        data.eta = hlo_concat(g, (hlo_val[]){data.eta, data.eta, before}, 3, 3);
+        if (data.fresh.id != 0)
+            data.fresh_answers =
+                hlo_concat(g, (hlo_val[]){data.fresh, data.fresh, data.fresh}, 3, 3);
+    }
+    learner_result r = learner_dual(g, p->made, &data, state, l->net->config->checkpoint_group);
+    if (errors != NULL)
+        diagnose(g, p, &data, &r, errors);
+    hlo_val res = hlo_slice_dim(g, r.answers, 3, 0, p->size);
+    return hlo_convert(g, in_order(g, p, learner_answer(g, p->made, q, res)), net_compute(l->net));
+}
+
+/* The norm of all weights together, the mean over sequences: a scalar. */
+static hlo_val state_norm(hlo_graph *g, const hlo_val *list, int n)
+{
+    hlo_val sum = {0};
+    for (int i = 0; i < n; i++) {
+        hlo_val one = hlo_sum(g, hlo_mul(g, list[i], list[i]), HLO_DIMS(1, 2, 3));
+        sum = i == 0 ? one : hlo_add(g, sum, one);
+    }
+    return hlo_mean(g, hlo_sqrt(g, sum), HLO_DIMS(0));
+}
+
+static hlo_val norms_of(hlo_graph *g, const learner *made, const learner_state *start,
+                        const learner_state *end)
+{
+    hlo_val first[2 * LEARNER_MAX_LAYERS], last[2 * LEARNER_MAX_LAYERS];
+    int n = learner_pack(made, start, first);
+    learner_pack(made, end, last);
+    for (int i = 0; i < n; i++)
+        last[i] = hlo_sub(g, last[i], first[i]);
+    return hlo_stack(g, (hlo_val[]){state_norm(g, first, n), state_norm(g, last, n)}, 2, 0);
+}
+
+static hlo_val rates_of(hlo_graph *g, hlo_val rate)
+{
+    hlo_dims all = HLO_DIMS(0, 1, 2, 3);
+    return hlo_stack(g,
+                     (hlo_val[]){hlo_mean(g, rate, all), hlo_reduce(g, HLO_REDUCE_MIN, rate, all),
+                                 hlo_reduce(g, HLO_REDUCE_MAX, rate, all)},
+                     3, 0);
 }
 
 /* Whole mini-batches, then what is left over as a shorter one. */
@@ -85,32 +278,153 @@ static hlo_val learn(hlo_graph *g, const net_layer *l, const layer_data *data)
 {
     learner made = learner_of(g, l);
     int64_t time = hlo_dim(g, data->q, 1), size = hlo_dim(g, data->token, 0), n = time / size;
-    learner_state state = learner_start(g, &made, hlo_dim(g, data->q, 0));
-    hlo_val parts[2];
+    learner_state state = learner_start(g, &made, hlo_dim(g, data->q, 0)), start = state;
+    part parts[2] = {{&made, 0, n, size}, {&made, n * size, 1, time % size}};
+    bool asked = l->diagnostics != NULL;
+    hlo_val answers[2], errors[2][4];
     int count = 0;
-    if (n > 0)
-        parts[count++] =
-            learn_part(g, &made, data, 0, n, size, l->net->config->checkpoint_group, &state);
-    if (time % size != 0)
-        parts[count++] = learn_part(g, &made, data, n * size, 1, time % size, 0, &state);
-    return count == 1 ? parts[0] : hlo_concat(g, parts, 2, 1);
+    for (int i = 0; i < 2; i++) {
+        if (parts[i].n * parts[i].size == 0)
+            continue;
+        answers[count] = learn_part(g, l, &parts[i], data, &state, asked ? errors[count] : NULL);
+        count++;
+    }
+    if (asked) {
+        hlo_val all[4];
+        for (int i = 0; i < 4; i++) {
+            hlo_val line = count == 1
+                               ? errors[0][i]
+                               : hlo_concat(g, (hlo_val[]){errors[0][i], errors[1][i]}, 2, 1);
+            all[i] = hlo_mean(g, line, HLO_DIMS(0));
+        }
+        l->diagnostics->inner_loss = hlo_stack(g, all, 4, 0);
+        l->diagnostics->rate = rates_of(g, data->rate);
+        l->diagnostics->state_norm = norms_of(g, &made, &start, &state);
+    }
+    return count == 1 ? answers[0] : hlo_concat(g, answers, 2, 1);
+}
+
+/* The place of each time within its mini-batch, which documents that start cut short: s32 [time],
+ * or [batch, time] with resets. */
+static hlo_val places(hlo_graph *g, const net_layer *l, int64_t time, int64_t mini)
+{
+    hlo_val t = hlo_iota(g, HLO_SHAPE(HLO_S32, time), 0);
+    hlo_val place = hlo_rem(g, t, hlo_scalar_int(g, HLO_S32, mini));
+    if (l->resets.here.id == 0)
+        return place;
+    /* The last start up to each place: the largest of those not after it in its mini-batch. */
+    int64_t batch = hlo_dim(g, l->resets.here, 0), n = (time + mini - 1) / mini;
+    hlo_val start =
+        hlo_select(g, l->resets.here, place, hlo_scalar_int(g, HLO_S32, 0)); /* [batch, time] */
+    start = hlo_pad(g, start, hlo_scalar_int(g, HLO_S32, 0), HLO_DIMS(0, 0),
+                    HLO_DIMS(0, n * mini - time), HLO_DIMS(0, 0));
+    start = hlo_reshape(g, start, HLO_DIMS(batch, n, 1, mini));
+    hlo_shape square = HLO_SHAPE(HLO_S32, mini, mini);
+    hlo_val not_after = hlo_compare(g, HLO_GE, hlo_iota(g, square, 0), hlo_iota(g, square, 1));
+    start = hlo_select(g, not_after, start, hlo_scalar_int(g, HLO_S32, 0));
+    start = hlo_reshape(g, hlo_reduce(g, HLO_REDUCE_MAX, start, HLO_DIMS(3)),
+                        HLO_DIMS(batch, n * mini));
+    return hlo_sub(g, place, hlo_slice_dim(g, start, 1, 0, time));
 }
 
 hlo_val mixer_ttt(hlo_graph *g, const net_layer *l, hlo_val x)
 {
     const ttt_config *c = l->net->config;
-    int64_t mini = c->mini_batch_size > 0 ? c->mini_batch_size : hlo_dim(g, x, 1);
+    int64_t batch = hlo_dim(g, x, 0), time = hlo_dim(g, x, 1);
+    int64_t mini = c->mini_batch_size > 0 ? c->mini_batch_size : time;
     mixer_heads h = mixer_project(g, l, x);
-    hlo_val rate = source_rate(g, l, x);
-    layer_data data = {
-        .q = rotated(g, c, h.q, mini),
-        .k = rotated(g, c, h.k, mini),
-        .v = h.v,
-        .rate = hlo_reshape(g, rate, HLO_DIMS(hlo_dim(g, x, 0), hlo_dim(g, x, 1), c->n_heads, 1)),
-        .token = answer_rate(g, l, mini),
-    };
+    layer_data data = {.v = h.v, .place = places(g, l, time, mini)};
+    data.q = rotated(g, l, h.q, data.place);
+    data.k = rotated(g, l, h.k, data.place);
+    data.rate = hlo_reshape(g, source_rate(g, l, x), HLO_DIMS(batch, time, c->n_heads, 1));
+    data.token = answer_rate(g, l, mini);
     hlo_scope_push(g, "learn");
     hlo_val z = learn(g, l, &data);
     hlo_scope_pop(g);
+    return mixer_output(g, l, x, z);
+}
+
+/* ---- one token ---------------------------------------------------------------------------------
+ */
+
+/* The state: what the shared projection's convolutions look back on, if they are there; the
+ * learner; the sums of its gradients. */
+void mixer_ttt_state(net_state_table *table, const ttt_config *c)
+{
+    hlo_type type = net_state_type(table);
+    if (c->share_qk)
+        net_state_part(table, "qk_tail", HLO_SHAPE(type, c->conv_width - 1, c->hidden_size));
+    for (int sums = 0; sums < 2; sums++) {
+        for (int i = 0; i < layers_of(c) * (c->inner_bias ? 2 : 1); i++) {
+            int layer = i % layers_of(c);
+            bool bias = i >= layers_of(c);
+            char name[16];
+            snprintf(name, sizeof name, "%s%s", (bias ? bias_names : weight_names)[layer],
+                     sums ? "_sum" : "");
+            net_state_part(
+                table, name,
+                HLO_SHAPE(type, c->n_heads, bias ? 1 : width_in(c, layer), width_out(c, layer)));
+        }
+    }
+}
+
+void mixer_ttt_start(hlo_graph *g, const net_layer *l, int64_t batch, hlo_val *state)
+{
+    learner made = learner_of(g, l);
+    learner_state start = learner_start(g, &made, batch);
+    learner_pack(&made, &start, state + (l->net->config->share_qk ? 1 : 0));
+}
+
+static hlo_val one_row(hlo_graph *g, const net_layer *l, hlo_val x)
+{
+    const hlo_shape *s = hlo_shape_of(g, x); /* [batch, heads, lanes] */
+    return wide(g, l, hlo_reshape(g, x, HLO_DIMS(s->dims[0], s->dims[1], 1, s->dims[2])));
+}
+
+/* Rotation of [batch, heads, lanes] by one place each. */
+static hlo_val rotated_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val place)
+{
+    const hlo_shape *s = hlo_shape_of(g, x);
+    int64_t batch = s->dims[0], heads = s->dims[1], lanes = s->dims[2];
+    hlo_val turned = rotated(g, l, hlo_reshape(g, x, HLO_DIMS(batch, 1, heads, lanes)),
+                             hlo_reshape(g, place, HLO_DIMS(batch, 1)));
+    return hlo_reshape(g, turned, HLO_DIMS(batch, heads, lanes));
+}
+
+hlo_val mixer_ttt_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position,
+                       hlo_val *state)
+{
+    const ttt_config *c = l->net->config;
+    int64_t batch = hlo_dim(g, x, 0), mini = c->mini_batch_size;
+    if (mini == 0) {
+        hlo_fail(g, HLO_ERROR_UNSUPPORTED,
+                 "mini_batch_size=0 is a whole sequence, of which one token at a time has no end: "
+                 "set it to the sequence's length");
+        return x;
+    }
+    hlo_val place = hlo_rem(g, position, hlo_scalar_int(g, HLO_S32, mini));
+    mixer_heads h = mixer_project_step(g, l, x, c->share_qk ? state++ : NULL);
+    learner made = learner_of(g, l);
+    hlo_val k = one_row(g, l, rotated_step(g, l, h.k, place));
+    learner_token token = {
+        .q = one_row(g, l, rotated_step(g, l, h.q, place)),
+        .k = k,
+        .target = learner_target(g, &made, k, one_row(g, l, h.v)),
+        .rate = hlo_reshape(g, source_rate(g, l, x), HLO_DIMS(batch, c->n_heads, 1, 1)),
+        .move =
+            hlo_reshape(g, hlo_take(g, answer_rate(g, l, mini), place), HLO_DIMS(batch, 1, 1, 1)),
+        .last = hlo_reshape(g, hlo_compare(g, HLO_EQ, place, hlo_scalar_int(g, HLO_S32, mini - 1)),
+                            HLO_DIMS(batch, 1, 1, 1)),
+    };
+    learner_state learnt, sums;
+    int n = learner_unpack(&made, state, &learnt);
+    learner_unpack(&made, state + n, &sums);
+    hlo_scope_push(g, "learn");
+    hlo_val res = learner_primal(g, &made, &token, &learnt, &sums);
+    hlo_val z = learner_answer(g, &made, token.q, res);
+    hlo_scope_pop(g);
+    learner_pack(&made, &learnt, state);
+    learner_pack(&made, &sums, state + n);
+    z = hlo_convert(g, hlo_reshape(g, z, HLO_DIMS(batch, c->hidden_size)), net_compute(l->net));
     return mixer_output(g, l, x, z);
 }

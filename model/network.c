@@ -1,43 +1,132 @@
-/* Blocks around the mixers, from tokens to logits and loss. */
-#include "model/network.h"
+/* Blocks around the mixers, from tokens to what goes into the head, and the logits. */
+#include "model/network_inside.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-void ttt_params_bind(hlo_graph *g, const ttt_params *params, hlo_val *values)
+/* ---- types and parameters ----------------------------------------------------------------------
+ */
+
+hlo_type net_compute(const ttt_net *net)
+{
+    return net->compute == HLO_TYPE_NONE ? HLO_F32 : net->compute;
+}
+
+hlo_type net_wide(const ttt_net *net)
+{
+    return net->compute == HLO_F64 ? HLO_F64 : HLO_F32;
+}
+
+void ttt_params_bind(hlo_graph *g, const ttt_params *params, hlo_type type, hlo_val *values)
 {
     for (int i = 0; i < params->count; i++) {
-        values[i] = hlo_param(g, params->list[i].name, params->list[i].shape);
+        hlo_shape shape = params->list[i].shape;
+        shape.type = type;
+        values[i] = hlo_param(g, params->list[i].name, shape);
         hlo_shard_param(g, values[i], params->list[i].spec);
     }
 }
 
-hlo_val net_param(hlo_graph *g, const ttt_net *net, const char *name)
+static hlo_val found(hlo_graph *g, const ttt_net *net, const hlo_val *values, const char *name)
 {
     int index = ttt_params_find(net->params, name);
     if (index < 0) {
         hlo_fail(g, HLO_ERROR_VALUE, "the network has no parameter \"%s\"", name);
         return (hlo_val){0};
     }
-    return net->values[index];
+    return values[index];
+}
+
+hlo_val net_param(hlo_graph *g, const ttt_net *net, const char *name)
+{
+    return found(g, net, net->values, name);
 }
 
 hlo_val net_layer_param(hlo_graph *g, const net_layer *l, const char *name)
 {
     char full[160];
-    snprintf(full, sizeof full, "model.layers.%d.%s", l->index, name);
-    return net_param(g, l->net, full);
+    if (l->index < 0)
+        snprintf(full, sizeof full, "model.layers.*.%s", name);
+    else
+        snprintf(full, sizeof full, "model.layers.%d.%s", l->index, name);
+    return found(g, l->net, l->values, full);
+}
+
+hlo_val net_layer_weight(hlo_graph *g, const net_layer *l, const char *name)
+{
+    return hlo_convert(g, net_layer_param(g, l, name), net_compute(l->net));
+}
+
+hlo_val net_dear(hlo_graph *g, const ttt_net *net, hlo_val v)
+{
+    return net->remat == TTT_REMAT_SOME ? hlo_keep(g, v) : v;
+}
+
+/* ---- causal convolutions -----------------------------------------------------------------------
+ */
+
+typedef struct conv_params {
+    hlo_val weight; /* [width, channels] */
+    hlo_val bias;
+} conv_params;
+
+static conv_params conv_of(hlo_graph *g, const net_layer *l, const char *name)
+{
+    char full[96];
+    snprintf(full, sizeof full, "%s.weight", name);
+    hlo_val w = net_layer_weight(g, l, full); /* [channels, 1, width] */
+    w = hlo_reshape(g, w, HLO_DIMS(hlo_dim(g, w, 0), hlo_dim(g, w, 2)));
+    snprintf(full, sizeof full, "%s.bias", name);
+    return (conv_params){hlo_transpose(g, w, HLO_DIMS(1, 0)), net_layer_weight(g, l, full)};
+}
+
+/* x [batch, time, …] moved to later times; what comes in is zero. */
+static hlo_val later(hlo_graph *g, hlo_val x, int64_t by)
+{
+    hlo_dims low = {.n = hlo_rank(g, x)}, high = low, none = low;
+    low.d[1] = by;
+    high.d[1] = -by;
+    return hlo_pad(g, x, hlo_like(g, x, 0), low, high, none);
+}
+
+/* Taps that reach back into another document count as zero. */
+static hlo_val conv_within_documents(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val w)
+{
+    int64_t width = hlo_dim(g, w, 0), batch = hlo_dim(g, x, 0), time = hlo_dim(g, x, 1);
+    hlo_val sum = hlo_mul(g, x, hlo_slice_dim(g, w, 0, width - 1, width));
+    for (int64_t by = 1; by < width && by < time; by++) {
+        hlo_val same = hlo_compare(g, HLO_EQ, l->resets.segment, later(g, l->resets.segment, by));
+        same = hlo_reshape(g, same, HLO_DIMS(batch, time, 1));
+        hlo_val tap = hlo_select(g, same, later(g, x, by), hlo_like(g, x, 0));
+        sum = hlo_add(g, sum, hlo_mul(g, tap, hlo_slice_dim(g, w, 0, width - 1 - by, width - by)));
+    }
+    return sum;
 }
 
 hlo_val net_causal_conv(hlo_graph *g, const net_layer *l, const char *name, hlo_val x)
 {
-    char full[96];
-    snprintf(full, sizeof full, "%s.weight", name);
-    hlo_val w = net_layer_param(g, l, full); /* [channels, 1, width] */
-    w = hlo_reshape(g, w, HLO_DIMS(hlo_dim(g, w, 0), hlo_dim(g, w, 2)));
-    snprintf(full, sizeof full, "%s.bias", name);
-    hlo_val y = hlo_causal_conv(g, x, hlo_transpose(g, w, HLO_DIMS(1, 0)));
-    return hlo_add(g, y, net_layer_param(g, l, full));
+    conv_params p = conv_of(g, l, name);
+    hlo_val y = l->resets.here.id == 0 ? hlo_causal_conv(g, x, p.weight)
+                                       : conv_within_documents(g, l, x, p.weight);
+    return hlo_add(g, y, p.bias);
 }
+
+hlo_val net_causal_conv_step(hlo_graph *g, const net_layer *l, const char *name, hlo_val x,
+                             hlo_val *tail)
+{
+    conv_params p = conv_of(g, l, name);
+    int64_t width = hlo_dim(g, p.weight, 0);
+    hlo_val now = hlo_reshape(g, hlo_convert(g, x, hlo_type_of(g, *tail)),
+                              HLO_DIMS(hlo_dim(g, x, 0), 1, hlo_dim(g, x, 1)));
+    hlo_val window = hlo_concat(g, (hlo_val[]){*tail, now}, 2, 1);
+    hlo_val taps = hlo_mul(g, hlo_convert(g, window, hlo_type_of(g, x)), p.weight);
+    *tail = hlo_slice_dim(g, window, 1, 1, width);
+    return hlo_add(g, hlo_sum(g, taps, HLO_DIMS(1)), p.bias);
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------
+ */
 
 static hlo_val normed(hlo_graph *g, const net_layer *l, const char *name, hlo_val x)
 {
@@ -52,61 +141,254 @@ static hlo_val mix(hlo_graph *g, const net_layer *l, hlo_val x)
         return mixer_ttt(g, l, x);
     case TTT_MIXER_ATTENTION:
         return mixer_attention(g, l, x);
-    default:
-        hlo_fail(g, HLO_ERROR_UNSUPPORTED, "the mixer %s is not built yet",
-                 ttt_mixer_name(l->net->config->mixer));
-        return (hlo_val){0};
+    case TTT_MIXER_LINEAR_ATTENTION:
+        return mixer_linear_attention(g, l, x);
+    case TTT_MIXER_MAMBA:
+        return mixer_mamba(g, l, x);
     }
+    return x;
+}
+
+static hlo_val mix_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position,
+                        hlo_val *state)
+{
+    switch (l->net->config->mixer) {
+    case TTT_MIXER_LINEAR:
+    case TTT_MIXER_MLP:
+        return mixer_ttt_step(g, l, x, position, state);
+    case TTT_MIXER_ATTENTION:
+        return mixer_attention_step(g, l, x, position, state);
+    case TTT_MIXER_LINEAR_ATTENTION:
+        return mixer_linear_attention_step(g, l, x, position, state);
+    case TTT_MIXER_MAMBA:
+        return mixer_mamba_step(g, l, x, position, state);
+    }
+    return x;
 }
 
 static hlo_val feed_forward(hlo_graph *g, const net_layer *l, hlo_val x)
 {
-    hlo_val gate = hlo_silu(g, hlo_matmul(g, x, net_layer_param(g, l, "mlp.gate_proj.weight")));
-    hlo_val up = hlo_matmul(g, x, net_layer_param(g, l, "mlp.up_proj.weight"));
-    return hlo_matmul(g, hlo_mul(g, gate, up), net_layer_param(g, l, "mlp.down_proj.weight"));
+    const ttt_net *net = l->net;
+    hlo_val gate = hlo_matmul(g, x, net_layer_weight(g, l, "mlp.gate_proj.weight"));
+    hlo_val up = hlo_matmul(g, x, net_layer_weight(g, l, "mlp.up_proj.weight"));
+    hlo_val wide = hlo_mul(g, hlo_silu(g, net_dear(g, net, gate)), net_dear(g, net, up));
+    return hlo_matmul(g, wide, net_layer_weight(g, l, "mlp.down_proj.weight"));
 }
 
-static hlo_val block(hlo_graph *g, const net_layer *l, hlo_val x)
+hlo_val net_block(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position, hlo_val *state)
 {
-    hlo_scope_push(g, "block.%d", l->index);
+    bool step = state != NULL;
     if (l->net->config->pre_conv) {
         hlo_scope_push(g, "conv");
-        x = hlo_add(g, x, net_causal_conv(g, l, "conv.conv", normed(g, l, "conv.norm.weight", x)));
+        hlo_val in = normed(g, l, "conv.norm.weight", x);
+        x = hlo_add(g, x,
+                    step ? net_causal_conv_step(g, l, "conv.conv", in, state++)
+                         : net_causal_conv(g, l, "conv.conv", in));
         hlo_scope_pop(g);
     }
     hlo_scope_push(g, "mixer");
-    x = hlo_add(g, x, mix(g, l, normed(g, l, "seq_norm.weight", x)));
+    hlo_val in = normed(g, l, "seq_norm.weight", x);
+    x = hlo_add(g, x, step ? mix_step(g, l, in, position, state) : mix(g, l, in));
     hlo_scope_pop(g);
     if (l->net->config->intermediate_size > 0) {
         hlo_scope_push(g, "mlp");
         x = hlo_add(g, x, feed_forward(g, l, normed(g, l, "ffn_norm.weight", x)));
         hlo_scope_pop(g);
     }
+    return x;
+}
+
+/* ---- the trunk over a sequence -----------------------------------------------------------------
+ */
+
+static hlo_save save_of(const ttt_net *net)
+{
+    switch (net->remat) {
+    case TTT_REMAT_SOME:
+        return HLO_SAVE_LOOPS;
+    case TTT_REMAT_ALL:
+        return HLO_SAVE_MARKED;
+    case TTT_REMAT_NONE:
+        break;
+    }
+    return HLO_SAVE_ALL;
+}
+
+enum { N_DIAGNOSTICS = 3 };
+
+static void put_diagnostics(const ttt_diagnostics *d, hlo_val out[N_DIAGNOSTICS])
+{
+    out[0] = d->inner_loss;
+    out[1] = d->rate;
+    out[2] = d->state_norm;
+}
+
+/* One block as the body of a loop over layers, or of a remat: x first, then diagnostics. */
+typedef struct block_call {
+    net_layer layer;
+    hlo_val *values; /* room for the parameters of one layer */
+} block_call;
+
+static void run_block(hlo_graph *g, const block_call *call, hlo_val x, hlo_val *next,
+                      hlo_val *diagnostics)
+{
+    net_layer l = call->layer;
+    ttt_diagnostics filled = {0};
+    if (l.diagnostics != NULL)
+        l.diagnostics = &filled;
+    *next = net_block(g, &l, x, (hlo_val){0}, NULL);
+    if (l.diagnostics != NULL)
+        put_diagnostics(&filled, diagnostics);
+}
+
+static void block_in_loop(hlo_graph *g, void *ctx, hlo_val step, const hlo_val *carry,
+                          const hlo_val *slices, hlo_val *next, hlo_val *out)
+{
+    block_call *call = ctx;
+    net_layer_slices(call->layer.net->params, slices, call->values);
+    (void)step;
+    run_block(g, call, carry[0], next, out);
+}
+
+static void block_in_remat(hlo_graph *g, void *ctx, const hlo_val *in, hlo_val *out)
+{
+    run_block(g, ctx, in[0], out, out + 1);
+}
+
+int net_stacked(const ttt_params *params, const hlo_val *values, hlo_val *list)
+{
+    int n = 0;
+    for (int i = 0; i < params->count; i++) {
+        if (params->list[i].layers > 0)
+            list[n++] = values[i];
+    }
+    return n;
+}
+
+void net_layer_slices(const ttt_params *params, const hlo_val *slices, hlo_val *values)
+{
+    for (int i = 0, n = 0; i < params->count; i++) {
+        if (params->list[i].layers > 0)
+            values[i] = slices[n++];
+    }
+}
+
+/* A loop over layers whose parameters are stacked. */
+static hlo_val looped(hlo_graph *g, block_call *call, hlo_val x, hlo_val *diagnostics)
+{
+    const ttt_net *net = call->layer.net;
+    int count = net->params->count;
+    hlo_val *lists = calloc((size_t)(2 * count), sizeof *lists);
+    if (lists == NULL) {
+        hlo_fail(g, HLO_ERROR_MEMORY, "out of memory");
+        return x;
+    }
+    call->values = lists + count;
+    call->layer.values = call->values;
+    call->layer.index = -1;
+    int n = net_stacked(net->params, net->values, lists);
+    hlo_scope_push(g, "block");
+    hlo_scan(g, block_in_loop, call, &x, 1, lists, n, diagnostics,
+             call->layer.diagnostics == NULL ? 0 : N_DIAGNOSTICS,
+             &(hlo_scan_options){.save = save_of(net)});
+    hlo_scope_pop(g);
+    free(lists);
+    return x;
+}
+
+/* One block after another. */
+static hlo_val in_a_row(hlo_graph *g, block_call *call, hlo_val x, hlo_val *diagnostics)
+{
+    const ttt_net *net = call->layer.net;
+    int layers = (int)net->config->n_layers,
+        n = call->layer.diagnostics == NULL ? 0 : N_DIAGNOSTICS;
+    hlo_val *found_here = calloc((size_t)(layers * N_DIAGNOSTICS), sizeof *found_here);
+    if (found_here == NULL) {
+        hlo_fail(g, HLO_ERROR_MEMORY, "out of memory");
+        return x;
+    }
+    call->layer.values = net->values;
+    for (int i = 0; i < layers; i++) {
+        hlo_val out[1 + N_DIAGNOSTICS];
+        call->layer.index = i;
+        hlo_scope_push(g, "block.%d", i);
+        hlo_remat(g, block_in_remat, call, save_of(net), &x, 1, out, 1 + n);
+        hlo_scope_pop(g);
+        x = out[0];
+        for (int k = 0; k < n; k++)
+            found_here[k * layers + i] = out[1 + k];
+    }
+    for (int k = 0; k < n; k++)
+        diagnostics[k] = hlo_stack(g, found_here + k * layers, layers, 0);
+    free(found_here);
+    return x;
+}
+
+static net_resets resets_of(hlo_graph *g, hlo_val here)
+{
+    if (here.id == 0)
+        return (net_resets){0};
+    return (net_resets){here, hlo_cumsum(g, hlo_convert(g, here, HLO_S32), 1)};
+}
+
+hlo_val net_trunk(hlo_graph *g, const ttt_net *net, const ttt_input *in,
+                  ttt_diagnostics *diagnostics)
+{
+    ttt_mixer mixer = net->config->mixer;
+    hlo_val out[N_DIAGNOSTICS];
+    if (diagnostics != NULL && mixer != TTT_MIXER_LINEAR && mixer != TTT_MIXER_MLP)
+        hlo_fail(g, HLO_ERROR_UNSUPPORTED, "diagnostics are of TTT layers; the mixer is %s",
+                 ttt_mixer_name(mixer));
+    hlo_val x = net_embed(g, net, in->tokens);
+    block_call call = {.layer = {.net = net,
+                                 .resets = resets_of(g, in->resets),
+                                 .rate_scale = in->rate_scale,
+                                 .diagnostics = diagnostics}};
+    x = net->params->layout == TTT_STACKED ? looped(g, &call, x, out) : in_a_row(g, &call, x, out);
+    if (diagnostics != NULL)
+        *diagnostics =
+            (ttt_diagnostics){.inner_loss = out[0], .rate = out[1], .state_norm = out[2]};
+    return net_last_norm(g, net, x);
+}
+
+/* ---- in and out --------------------------------------------------------------------------------
+ */
+
+hlo_val net_embed(hlo_graph *g, const ttt_net *net, hlo_val tokens)
+{
+    hlo_scope_push(g, "embedding");
+    hlo_val x = hlo_take(g, net_param(g, net, "model.embed_tokens.weight"), tokens);
+    hlo_scope_pop(g);
+    return hlo_convert(g, x, net_compute(net));
+}
+
+hlo_val net_last_norm(hlo_graph *g, const ttt_net *net, hlo_val x)
+{
+    hlo_scope_push(g, "head");
+    x = hlo_rms_norm(g, x, net_param(g, net, "model.norm.weight"), net->config->norm_epsilon);
     hlo_scope_pop(g);
     return x;
 }
 
-hlo_val ttt_logits(hlo_graph *g, const ttt_net *net, hlo_val tokens)
+hlo_val net_head(hlo_graph *g, const ttt_net *net)
 {
-    const ttt_config *c = net->config;
-    hlo_scope_push(g, "embedding");
-    hlo_val table = net_param(g, net, "model.embed_tokens.weight"), x = hlo_take(g, table, tokens);
-    hlo_scope_pop(g);
-    for (int i = 0; i < (int)c->n_layers; i++)
-        x = block(g, &(net_layer){net, i}, x);
+    if (net->config->tie_embeddings)
+        return net_param(g, net, "model.embed_tokens.weight");
+    return hlo_transpose(g, net_param(g, net, "lm_head.weight"), HLO_DIMS(1, 0));
+}
+
+hlo_val net_logits(hlo_graph *g, const ttt_net *net, hlo_val x)
+{
+    hlo_val table = hlo_convert(g, net_head(g, net), net_compute(net));
     hlo_scope_push(g, "head");
-    x = hlo_rms_norm(g, x, net_param(g, net, "model.norm.weight"), c->norm_epsilon);
-    hlo_val logits = c->tie_embeddings ? hlo_einsum(g, "btc,vc->btv", x, table)
-                                       : hlo_matmul(g, x, net_param(g, net, "lm_head.weight"));
+    hlo_val logits = hlo_einsum_as(g, hlo_rank(g, x) == 3 ? "btc,vc->btv" : "bc,vc->bv", x, table,
+                                   net_wide(net), HLO_PRECISION_DEFAULT);
     hlo_scope_pop(g);
     return logits;
 }
 
-hlo_val ttt_loss(hlo_graph *g, const ttt_net *net, hlo_val tokens, hlo_val labels)
+hlo_val ttt_logits(hlo_graph *g, const ttt_net *net, const ttt_input *in,
+                   ttt_diagnostics *diagnostics)
 {
-    hlo_val logits = ttt_logits(g, net, tokens);
-    hlo_scope_push(g, "loss");
-    hlo_val loss = hlo_mean(g, hlo_cross_entropy(g, logits, labels), HLO_DIMS(0, 1));
-    hlo_scope_pop(g);
-    return loss;
+    return net_logits(g, net, net_trunk(g, net, in, diagnostics));
 }

@@ -4,33 +4,84 @@
 
 #include "model/ttt_model.h"
 
+/* Where documents start, as the parts of a network need it. All null without resets. */
+typedef struct net_resets {
+    hlo_val here;    /* pred [batch, time] */
+    hlo_val segment; /* s32 [batch, time]: how many documents started up to here */
+} net_resets;
+
 /* One block of a network. */
 typedef struct net_layer {
     const ttt_net *net;
-    int index;
+    int index;             /* -1 in a loop over layers */
+    const hlo_val *values; /* in a loop over layers: the parameters of this one */
+    net_resets resets;
+    hlo_val rate_scale;           /* or null */
+    ttt_diagnostics *diagnostics; /* or NULL: the learner fills in its own layer's */
 } net_layer;
 
-/* The value of "model.layers.INDEX.NAME"; an error of the graph when the table has none. */
+/*
+ * The value of "model.layers.INDEX.NAME"; an error of the graph when the table has none. As it is
+ * stored (f32, or f64), or as products take it, in the type of activations.
+ */
 hlo_val net_layer_param(hlo_graph *g, const net_layer *l, const char *name);
+hlo_val net_layer_weight(hlo_graph *g, const net_layer *l, const char *name);
 hlo_val net_param(hlo_graph *g, const ttt_net *net, const char *name);
 
-/* x [batch, time, hidden] through a depthwise causal convolution with bias; names NAME.weight,
- * .bias. */
+/* Types: of activations and products, and of what must not be rounded (state, norms, rates). */
+hlo_type net_compute(const ttt_net *net);
+hlo_type net_wide(const ttt_net *net);
+/* Marks a product as dear: kept for the backward pass unless the net keeps nothing. */
+hlo_val net_dear(hlo_graph *g, const ttt_net *net, hlo_val v);
+
+/* x [batch, time, channels] through a depthwise causal convolution with bias, which does not see
+ * earlier documents; names NAME.weight, .bias. */
 hlo_val net_causal_conv(hlo_graph *g, const net_layer *l, const char *name, hlo_val x);
+/* The same for one token, x [batch, channels]; `tail` [batch, width - 1, channels] has the tokens
+ * before, and moves on. */
+hlo_val net_causal_conv_step(hlo_graph *g, const net_layer *l, const char *name, hlo_val x,
+                             hlo_val *tail);
 
 /* The mixer's own parameter "seq_modeling_block.NAME". */
 hlo_val mixer_param(hlo_graph *g, const net_layer *l, const char *name);
+hlo_val mixer_weight(hlo_graph *g, const net_layer *l, const char *name);
 /* Queries, keys and values of x, by head: [batch, time, heads, lanes]. */
 typedef struct mixer_heads {
     hlo_val q, k, v;
 } mixer_heads;
 mixer_heads mixer_project(hlo_graph *g, const net_layer *l, hlo_val x);
-/* From what the heads made, z [batch, time, hidden], to the layer's result: norm, gate, projection.
- */
+/* The same for one token x [batch, hidden]: [batch, heads, lanes]. `tail` of the shared projection
+ * is needed with share_qk, and moves on. */
+mixer_heads mixer_project_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val *tail);
+/* From what the heads made, z [batch, (time,) hidden], to the layer's result: norm, gate,
+ * projection. */
 hlo_val mixer_output(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val z);
 
-/* Mixers over time: x [batch, time, hidden], normed already, to the same. */
-hlo_val mixer_ttt(hlo_graph *g, const net_layer *l, hlo_val x);
-hlo_val mixer_attention(hlo_graph *g, const net_layer *l, hlo_val x);
+/*
+ * Mixers over time. Each has three functions:
+ *  - over a sequence: x [batch, time, hidden], normed already, to the same;
+ *  - over one token: x [batch, hidden] at positions s32 [batch], with the layer's state, which
+ *    moves on;
+ *  - the table of that state: calls net_state_part for each part, in the order in which the second
+ *    finds them. Shapes are one sequence's, without the batch.
+ */
+typedef struct net_state_table net_state_table;
+void net_state_part(net_state_table *table, const char *name, hlo_shape shape);
+/* The longest sequence that attention is to remember, and the type of state. */
+int64_t net_state_context(const net_state_table *table);
+hlo_type net_state_type(const net_state_table *table);
+
+#define MIXER(name)                                                                            \
+    hlo_val mixer_##name(hlo_graph *g, const net_layer *l, hlo_val x);                         \
+    hlo_val mixer_##name##_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position, \
+                                hlo_val *state);                                               \
+    void mixer_##name##_state(net_state_table *table, const ttt_config *config)
+MIXER(ttt);
+MIXER(attention);
+MIXER(linear_attention);
+MIXER(mamba);
+#undef MIXER
+/* State starts as zeros, but for learners: `state` is the mixer's part. */
+void mixer_ttt_start(hlo_graph *g, const net_layer *l, int64_t batch, hlo_val *state);
 
 #endif

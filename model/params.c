@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_BYTES = 80 };
+enum { NAME_BYTES = TTT__NAME };
 
 /* Walks over the table; the first walk only counts. */
 typedef struct table {
@@ -20,13 +20,29 @@ typedef struct table {
     int64_t layer; /* -1 outside */
 } table;
 
+/* The same in all layers, as one array. */
+static void stack(ttt_param *p, int64_t layers)
+{
+    p->layers = layers;
+    memmove(p->shape.dims + 1, p->shape.dims, (size_t)p->shape.rank * sizeof *p->shape.dims);
+    memmove(p->spec.axes + 1, p->spec.axes, (size_t)p->shape.rank * sizeof *p->spec.axes);
+    p->shape.dims[0] = layers;
+    p->shape.rank++;
+    p->spec.axes[0] = NULL;
+}
+
 static void add(table *t, const char *name, ttt_param what)
 {
     ttt_params *p = t->params;
+    bool stacked = t->layer >= 0 && p->layout == TTT_STACKED;
+    if (stacked)
+        stack(&what, t->config->n_layers);
     if (p->list != NULL) {
         char *full = t->names[p->count];
         if (t->layer < 0)
             snprintf(full, NAME_BYTES, "%s", name);
+        else if (stacked)
+            snprintf(full, NAME_BYTES, "model.layers.*.%s", name);
         else
             snprintf(full, NAME_BYTES, "model.layers.%lld.%s", (long long)t->layer, name);
         what.name = full;
@@ -195,7 +211,8 @@ static void walk(table *t)
     t->layer = -1;
     normal(t, "model.embed_tokens.weight", HLO_SHAPE(HLO_F32, c->vocab_size, c->hidden_size),
            HLO_SPEC("model", "fsdp"));
-    for (t->layer = 0; t->layer < c->n_layers; t->layer++)
+    int64_t walks = t->params->layout == TTT_STACKED ? 1 : c->n_layers;
+    for (t->layer = 0; t->layer < walks; t->layer++)
         block(t);
     t->layer = -1;
     norm(t, "model.norm.weight");
@@ -203,13 +220,14 @@ static void walk(table *t)
         matrix(t, "lm_head.weight", c->hidden_size, c->vocab_size, IN_SPEC);
 }
 
-ttt_params *ttt_params_new(const ttt_config *config, ttt_error *error)
+ttt_params *ttt_params_new(const ttt_config *config, ttt_layout layout, ttt_error *error)
 {
     if (!ttt_config_check(config, error))
         return NULL;
     ttt_params *params = calloc(1, sizeof *params);
     table t = {config, params, NULL, -1};
     if (params != NULL) {
+        params->layout = layout;
         walk(&t);
         size_t count = (size_t)params->count; /* names stand behind the list */
         ttt_param *list = calloc(count, sizeof *list + NAME_BYTES);
@@ -240,4 +258,19 @@ int ttt_params_find(const ttt_params *params, const char *name)
             return i;
     }
     return -1;
+}
+
+ttt_param ttt__param_layer(const ttt_param *param, int64_t layer, char name[TTT__NAME])
+{
+    ttt_param one = *param;
+    const char *star = strstr(param->name, ".*.");
+    if (param->layers == 0 || star == NULL)
+        return one;
+    snprintf(name, TTT__NAME, "%.*s.%lld.%s", (int)(star - param->name), param->name,
+             (long long)layer, star + 3);
+    one.name = name;
+    one.layers = 0;
+    one.shape.rank--;
+    memmove(one.shape.dims, one.shape.dims + 1, (size_t)one.shape.rank * sizeof *one.shape.dims);
+    return one;
 }

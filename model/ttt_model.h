@@ -8,14 +8,14 @@
  *     ttt_params *params = NULL;
  *     hlo_graph *g = hlo_graph_new("logits");
  *     if (!ttt_config_preset(&config, "tiny", "ttt_linear", "transformer", &error) ||
- *         (params = ttt_params_new(&config, &error)) == NULL)
+ *         (params = ttt_params_new(&config, TTT_STACKED, &error)) == NULL)
  *         fprintf(stderr, "%s\n", error.message);
  *     else {
  *         hlo_val tokens = hlo_param(g, "tokens", HLO_SHAPE(HLO_S32, 1, 64));
  *         hlo_val *values = calloc(params->count, sizeof *values);
- *         ttt_params_bind(g, params, values); // one graph parameter each
- *         ttt_net net = {&config, params, values};
- *         hlo_result(g, "logits", ttt_logits(g, &net, tokens));
+ *         ttt_params_bind(g, params, HLO_F32, values); // one graph parameter each
+ *         ttt_net net = {.config = &config, .params = params, .values = values};
+ *         hlo_result(g, "logits", ttt_logits(g, &net, &(ttt_input){.tokens = tokens}, NULL));
  *         …
  *     }
  *
@@ -60,7 +60,8 @@ typedef struct ttt_config {
     int64_t vocab_size, hidden_size, n_layers, n_heads;
     int64_t intermediate_size; /* of the SwiGLU block; 0: there is no such block, as in Mamba */
     bool tie_embeddings;
-    double norm_epsilon, initializer_range, rope_theta;
+    double norm_epsilon, initializer_range;
+    double rope_theta; /* 0: queries and keys are not rotated */
     /* the backbone: "mamba" sets the first three, "transformer" none */
     bool pre_conv, share_qk, use_gate;
     int64_t conv_width;
@@ -72,9 +73,16 @@ typedef struct ttt_config {
     int64_t mamba_state, mamba_expand;
     /* the inner learner */
     int64_t mini_batch_size; /* 0: the whole sequence is one */
+    /* Of the rates, which are this times a gate, a number for each place and 1 / lanes of a head;
+     * without learnable_lr this is the rate. The loss is half the squared error, so 1 here is the
+     * paper's 1/2. */
     double ttt_base_lr;
-    int64_t checkpoint_group; /* mini-batches between kept states; 0: keep all */
-    /* the paper's ladder; all true but for ablations, and what is false has no parameters */
+    /* Mini-batches between states that are kept for the backward pass: this, or the square root of
+     * their number if that is more; 0: keep all. */
+    int64_t checkpoint_group;
+    /* The paper's ladder; all true but for ablations, and what is false has no parameters: weights
+     * start at 0; no biases; f(x) = res(x) instead of x + LN(res(x)); every rate is ttt_base_lr;
+     * every place counts as 1, so that weights are a sum over tokens, not about their mean. */
     bool learnable_w0, inner_bias, inner_norm, learnable_lr, learnable_token_idx;
 } ttt_config;
 
@@ -122,13 +130,22 @@ typedef enum ttt_init {
     TTT_INIT_STEP_BIAS,    /* softplus of it is log-uniform from 0.001 to 0.1: Mamba's step */
 } ttt_init;
 
+/* How the parameters of the layers come. */
+typedef enum ttt_layout {
+    TTT_SEPARATE, /* one by one, as in files: a network of one block after another */
+    TTT_STACKED,  /* all layers' in one array: a network that is a loop over its layers */
+} ttt_layout;
+
 /* One parameter: the only place that says what it is called, how large it is, how it starts, how it
  * is split over a mesh and whether it decays. Shapes are as the graph uses them: matrices are [in,
  * out]; all others are as in the files. */
 typedef struct ttt_param {
-    const char *name; /* of Hugging Face's state dict: "model.layers.0.mlp.up_proj.weight" */
-    hlo_shape shape;  /* f32 */
-    bool transposed;  /* stored [out, in] in files */
+    /* Of Hugging Face's state dict: "model.layers.0.mlp.up_proj.weight"; of stacked ones
+     * "model.layers.*.mlp.up_proj.weight". */
+    const char *name;
+    int64_t layers;  /* stacked: dimension 0 of the shape, which files do not have; else 0 */
+    hlo_shape shape; /* f32 */
+    bool transposed; /* stored [out, in] in files */
     ttt_init init;
     double scale;
     hlo_spec spec; /* mesh axes "fsdp" and "model" */
@@ -139,9 +156,10 @@ typedef struct ttt_params {
     ttt_param *list;
     int count;
     int64_t elements;
+    ttt_layout layout;
 } ttt_params;
 
-ttt_params *ttt_params_new(const ttt_config *config, ttt_error *error);
+ttt_params *ttt_params_new(const ttt_config *config, ttt_layout layout, ttt_error *error);
 void ttt_params_free(ttt_params *params);
 /* Index of the parameter with that name; -1 when there is none. */
 int ttt_params_find(const ttt_params *params, const char *name);
@@ -159,20 +177,105 @@ void ttt_init_block(const ttt_param *param, uint64_t seed, const int64_t *start,
 /* ---- graphs ------------------------------------------------------------------------------------
  */
 
-/* A configuration, its parameters and the values that stand for them in a graph. */
+/* What the backward pass keeps of a block; the rest it computes again. */
+typedef enum ttt_remat {
+    TTT_REMAT_SOME, /* keeps the dear products and the learner's states (default) */
+    TTT_REMAT_NONE, /* keeps all */
+    TTT_REMAT_ALL,  /* keeps what goes into a block and no more */
+} ttt_remat;
+
+/* A configuration, its parameters and the values that stand for them in a graph. What else is here
+ * changes memory, time and rounding, not what is computed. */
 typedef struct ttt_net {
     const ttt_config *config;
     const ttt_params *params;
     const hlo_val *values; /* one a parameter, in the table's order */
+    /*
+     * Type of activations and products: none is f32. With bf16 the parameters, the learners' state,
+     * norms, rates, softmax and logits stay f32. With f64, for tests, all is f64.
+     */
+    hlo_type compute;
+    ttt_remat remat;
+    /* Sums over the lanes of a head as products with a matrix of ones: on a TPU, where products
+     * cost next to nothing and sums along a row do not. */
+    bool matrix_sums;
 } ttt_net;
 
-/* Adds a graph parameter, with its sharding, for each of the table; fills in `values`. */
-void ttt_params_bind(hlo_graph *g, const ttt_params *params, hlo_val *values);
+/* Adds a graph parameter, with its sharding, for each of the table; fills in `values`. `type` is
+ * f32, or f64 for networks that compute in it. */
+void ttt_params_bind(hlo_graph *g, const ttt_params *params, hlo_type type, hlo_val *values);
 
-/* Logits [batch, time, vocab] of tokens [batch, time] (s32), whole mini-batches by the dual form.
- * Any length will do: what is left over forms a shorter mini-batch. */
-hlo_val ttt_logits(hlo_graph *g, const ttt_net *net, hlo_val tokens);
-/* Mean cross-entropy of tokens against labels, both [batch, time], in f32. */
-hlo_val ttt_loss(hlo_graph *g, const ttt_net *net, hlo_val tokens, hlo_val labels);
+/* What a network is given. */
+typedef struct ttt_input {
+    hlo_val tokens; /* s32 [batch, time] */
+    /*
+     * True where a document starts: pred [batch, time]; null: nowhere but at the start. Nothing
+     * before is seen from there on: learners start anew (a mini-batch ends early, and the next one
+     * ends where it would have), and so do convolutions, attention and scans.
+     */
+    hlo_val resets;
+    hlo_val rate_scale; /* a scalar that the learners' rates are multiplied by; null: 1 */
+} ttt_input;
+
+/* What TTT layers did, as means over sequences and heads; f32. */
+typedef struct ttt_diagnostics {
+    /*
+     * [layers, 4, time]: the mean squared error of a token's reconstruction by the learner as it
+     * started (W0), as it was at the start of the mini-batch, just before learning from that token,
+     * and just after: l(W0; x_t), …, l(W_{t-1}; x_t), l(W_t; x_t).
+     */
+    hlo_val inner_loss;
+    hlo_val rate;       /* [layers, 3]: mean, least and largest of the rates */
+    hlo_val state_norm; /* [layers, 2]: of all weights as they start, and of how far they moved */
+} ttt_diagnostics;
+
+/*
+ * Logits [batch, time, vocab] in f32, whole mini-batches by the dual form. Any length will do: what
+ * is left over forms a shorter mini-batch. `diagnostics`, when not NULL, is filled in; the mixer
+ * must be a TTT layer.
+ */
+hlo_val ttt_logits(hlo_graph *g, const ttt_net *net, const ttt_input *in,
+                   ttt_diagnostics *diagnostics);
+
+typedef struct ttt_target {
+    hlo_val labels;  /* s32 [batch, time] */
+    hlo_val weights; /* f32 [batch, time], 0 for what does not count; null: all 1 */
+    double z_loss;   /* times the square of the logarithm of the softmax's sum; 0: none */
+} ttt_target;
+
+/* Cross-entropy: the weighted mean over each sequence, then the mean over sequences. The logits of
+ * all tokens are never held at once. */
+hlo_val ttt_loss(hlo_graph *g, const ttt_net *net, const ttt_input *in, const ttt_target *target,
+                 ttt_diagnostics *diagnostics);
+
+/* ---- one token at a time -----------------------------------------------------------------------
+ */
+
+/* One array of what a sequence carries from token to token. */
+typedef struct ttt_state_part {
+    const char *name; /* "position", "layers.3.W1", stacked "layers.*.W1" */
+    hlo_shape shape;  /* [batch, …], stacked [layers, batch, …] */
+} ttt_state_part;
+
+/* All of them, for sequences that go on side by side, each at its own position. */
+typedef struct ttt_states {
+    ttt_state_part *list;
+    int count;
+    int64_t batch;
+    ttt_layout layout;
+} ttt_states;
+
+/* `context` is the longest sequence that attention is to remember; the others need none. */
+ttt_states *ttt_states_new(const ttt_config *config, ttt_layout layout, int64_t batch,
+                           int64_t context, hlo_type type, ttt_error *error);
+void ttt_states_free(ttt_states *states);
+/* Adds a graph parameter for each part; fills in `values`. */
+void ttt_states_bind(hlo_graph *g, const ttt_states *states, hlo_val *values);
+/* What sequences start with. */
+void ttt_states_start(hlo_graph *g, const ttt_net *net, const ttt_states *states, hlo_val *values);
+/* The primal form: one token of each sequence, s32 [batch], to the logits of the next, [batch,
+ * vocab]; `values` move on. */
+hlo_val ttt_step(hlo_graph *g, const ttt_net *net, const ttt_states *states, hlo_val tokens,
+                 hlo_val *values);
 
 #endif

@@ -195,6 +195,7 @@ static pjrt_status *make_loops(hlo_module *m, report *r)
                 pjrt_hlo_loop *loop = &r->loops[r->public.loop_count++];
                 *loop = (pjrt_hlo_loop){
                     .name = in->proto->name,
+                    .origin = hlo_op_name(in),
                     .trip_count = in->trip_count,
                     .depth = c->loop < 0 ? 0 : r->loops[c->loop].depth + 1,
                     .parent = c->loop,
@@ -396,7 +397,7 @@ static pjrt_status *finish(const hlo_module *m, report *r, row *const rows[TABLE
             room += rows[t][i].name.length + 1;
     }
     for (size_t i = 0; i < r->public.loop_count; i++)
-        room += strlen(r->loops[i].name) + 1;
+        room += strlen(r->loops[i].name) + strlen(r->loops[i].origin) + 2;
     for (size_t i = 0; i < r->public.collective_count; i++)
         room += strlen(r->collectives[i].kind) + 1;
     r->strings = malloc(room);
@@ -411,8 +412,10 @@ static pjrt_status *finish(const hlo_module *m, report *r, row *const rows[TABLE
             r->tallies[t][i].name = keep(&cursor, rows[t][i].name);
         }
     }
-    for (size_t i = 0; i < r->public.loop_count; i++)
+    for (size_t i = 0; i < r->public.loop_count; i++) {
         r->loops[i].name = keep(&cursor, whole(r->loops[i].name));
+        r->loops[i].origin = keep(&cursor, whole(r->loops[i].origin));
+    }
     for (size_t i = 0; i < r->public.collective_count; i++)
         r->collectives[i].kind = keep(&cursor, whole(r->collectives[i].kind));
 

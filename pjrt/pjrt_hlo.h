@@ -57,6 +57,7 @@ typedef struct pjrt_hlo_tally {
 
 typedef struct pjrt_hlo_loop {
     const char *name;
+    const char *origin;      /* what the program's source called it, in full; "" when forgotten */
     int64_t trip_count;      /* iterations of one entry; -1 unknown, and then costed as 1 */
     int depth;               /* 0 for a loop in no other */
     ptrdiff_t parent;        /* index of the loop around it, always a smaller one; -1 for none */

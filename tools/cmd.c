@@ -188,6 +188,15 @@ pjrt_status *cmd_read_file(const char *path, char **bytes, size_t *size)
     return NULL;
 }
 
+pjrt_status *cmd_write_file(const char *path, const char *bytes, size_t size)
+{
+    FILE *file = fopen(path, "wb");
+    bool ok = file != NULL && fwrite(bytes, 1, size, file) == size;
+    if (file != NULL)
+        ok = fclose(file) == 0 && ok;
+    return ok ? NULL : PJRT_FAIL(UNAVAILABLE, "ttt", "%s: %s", path, strerror(errno));
+}
+
 double cmd_seconds(void)
 {
     struct timespec now;

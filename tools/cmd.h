@@ -67,6 +67,7 @@ int cmd_print_json(json_t *json);
 
 /* A whole file in memory, with a NUL behind it; the caller frees it. */
 pjrt_status *cmd_read_file(const char *path, char **bytes, size_t *size);
+PJRT_MUST_CHECK pjrt_status *cmd_write_file(const char *path, const char *bytes, size_t size);
 
 double cmd_seconds(void);
 json_t *cmd_json_option(const pjrt_option *option);
@@ -80,5 +81,8 @@ int cmd_hlo(int argc, char **argv);
 int cmd_config(int argc, char **argv);
 int cmd_convert(int argc, char **argv);
 int cmd_init(int argc, char **argv);
+int cmd_logits(int argc, char **argv);
+int cmd_grads(int argc, char **argv);
+int cmd_compile(int argc, char **argv);
 
 #endif

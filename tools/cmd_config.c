@@ -32,7 +32,7 @@ static int64_t parameters(const char *preset, ttt_mixer mixer, const char *backb
     int64_t count = 0;
     if (!ttt_config_preset(&config, preset, ttt_mixer_name(mixer), backbone, &error))
         return 0;
-    ttt_params *params = ttt_params_new(&config, &error);
+    ttt_params *params = ttt_params_new(&config, TTT_SEPARATE, &error);
     if (params != NULL)
         count = params->elements;
     ttt_params_free(params);
@@ -79,7 +79,7 @@ static int show(const cmd_common *common, const options *chosen)
         return cmd_fail(common, st);
     char *text = chosen->hf ? ttt_config_text(&config, &error) : ttt_config_show(&config, &error);
     if (text == NULL)
-        return cmd_fail(common, model_failed(&error));
+        return cmd_fail(common, ttt_failed(&error));
     bool ok = puts(text) != EOF && fflush(stdout) == 0;
     free(text);
     return ok ? CMD_OK : CMD_FAILED;

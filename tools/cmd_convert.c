@@ -39,7 +39,7 @@ static pjrt_status *save(const char *folder, const ttt_config *config, const ttt
         return PJRT_FAIL(UNAVAILABLE, "ttt", "%s: %s", folder, strerror(errno));
     if (!ttt_params_save(params, weights, type, get, ctx, &error) ||
         !ttt_config_write(config, description, &error))
-        return model_failed(&error);
+        return ttt_failed(&error);
     return NULL;
 }
 
@@ -101,9 +101,9 @@ static pjrt_status *jax_config(const convert_options *chosen, const ttt_tensors 
     for (int i = 0; i < chosen->sets.count; i++) {
         if (strncmp(chosen->sets.list[i], "n_heads=", 8) == 0 &&
             !ttt_config_set(config, "n_heads", chosen->sets.list[i] + 8, &error))
-            return model_failed(&error);
+            return ttt_failed(&error);
     }
-    return ttt_jax_config(tensors, config, &error) ? NULL : model_failed(&error);
+    return ttt_jax_config(tensors, config, &error) ? NULL : ttt_failed(&error);
 }
 
 static pjrt_status *open_input(const convert_options *chosen, const char *in, ttt_config *config,
@@ -113,14 +113,14 @@ static pjrt_status *open_input(const convert_options *chosen, const char *in, tt
     if (strcmp(chosen->from, "jax") == 0) {
         *tensors = ttt_jax_open(in, &error);
         if (*tensors == NULL)
-            return model_failed(&error);
+            return ttt_failed(&error);
         PJRT_TRY(jax_config(chosen, *tensors, config));
     } else {
         char path[PATH_MAX];
         PJRT_TRY(path_in(in, "config.json", path));
         if (!ttt_config_read(config, path, &error) ||
             (*tensors = ttt_tensors_open(in, &error)) == NULL)
-            return model_failed(&error);
+            return ttt_failed(&error);
     }
     return model_sets_apply(&chosen->sets, config);
 }
@@ -131,7 +131,7 @@ static pjrt_status *convert(const convert_options *chosen, const char *out,
 {
     ttt_error error;
     if (!ttt_params_match(params, tensors, &error))
-        return model_failed(&error);
+        return ttt_failed(&error);
     return save(out, config, params, chosen->type, load_one, &(loading){params, tensors});
 }
 
@@ -154,8 +154,8 @@ int cmd_convert(int argc, char **argv)
     if (chosen.to == NULL || strcmp(chosen.to, "hf") != 0)
         return cmd_wrong_use(&convert_spec, "--to must be hf");
     pjrt_status *st = open_input(&chosen, operands.items[0], &config, &tensors);
-    if (st == NULL && (params = ttt_params_new(&config, &error)) == NULL)
-        st = model_failed(&error);
+    if (st == NULL && (params = ttt_params_new(&config, TTT_SEPARATE, &error)) == NULL)
+        st = ttt_failed(&error);
     if (st == NULL)
         st = convert(&chosen, operands.items[1], &config, tensors, params);
     code = st == NULL ? report(&common, operands.items[1], params) : cmd_fail(&common, st);
@@ -224,8 +224,8 @@ int cmd_init(int argc, char **argv)
     if (operands.count != 1)
         return cmd_wrong_use(&init_spec, "which folder?");
     pjrt_status *st = model_options_config(&chosen.model, &config);
-    if (st == NULL && (params = ttt_params_new(&config, &error)) == NULL)
-        st = model_failed(&error);
+    if (st == NULL && (params = ttt_params_new(&config, TTT_SEPARATE, &error)) == NULL)
+        st = ttt_failed(&error);
     if (st == NULL)
         st = save(operands.items[0], &config, params, chosen.type, start_one,
                   &(starting){params, chosen.seed});

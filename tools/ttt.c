@@ -17,6 +17,9 @@ static const struct {
     {"config", cmd_config, "the networks there are, and one of them in full"},
     {"init", cmd_init, "a network before training, as a folder of files"},
     {"convert", cmd_convert, "a folder of files from other checkpoints"},
+    {"logits", cmd_logits, "what a model says of some tokens"},
+    {"grads", cmd_grads, "how its loss on them depends on each parameter"},
+    {"compile", cmd_compile, "a network's programs for a target, and what they cost there"},
 };
 
 static void print_help(FILE *to)
@@ -44,6 +47,8 @@ static void quiet_plugins(int argc, char **argv)
             return;
     }
     setenv("TF_CPP_MIN_LOG_LEVEL", "3", 0);
+    /* Announced while the library is being loaded, whatever the level; XLA's programs use none. */
+    setenv("TF_ENABLE_ONEDNN_OPTS", "0", 0);
     setenv("TPU_MIN_LOG_LEVEL", "3", 0);
     setenv("TPU_STDERR_LOG_LEVEL", "3", 0);
 }

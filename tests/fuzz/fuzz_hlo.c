@@ -43,7 +43,7 @@ static size_t check_report(const pjrt_hlo_report *r)
     letters += check_tallies(r->custom_calls, r->custom_call_count);
     letters += check_tallies(r->scopes, r->scope_count);
     for (size_t i = 0; i < r->loop_count; i++) {
-        letters += strlen(r->loops[i].name);
+        letters += strlen(r->loops[i].name) + strlen(r->loops[i].origin);
         check(r->loops[i].parent >= -1 && r->loops[i].parent < (ptrdiff_t)i);
         check(r->loops[i].trip_count >= -1);
         check_cost(&r->loops[i].total);

@@ -9,7 +9,7 @@ from cases_ops import CASES, add, add_grad, array, rng_for
 
 LENGTHS = (0, 1, 2, 5, 17)
 CHECKPOINTS = ((), (4,), (2, 3), (4, 16))
-SAVES = ("all", "dots", "marked")
+SAVES = ("all", "dots", "marked", "loops")
 T, N = 5, 3  # steps and width, where it does not matter
 
 
@@ -215,13 +215,14 @@ def remats():
                 "remat", lambda z: block(g, z, w, b)[:1], [g.sin(y)], save=save), [x], save="all")
         add_grad(f"remat inside remat {save}", ["remat"], inside, inputs, family="remat")
 
-    def scan_inside(g, c, xs, w):
-        def body(c, xs):
-            last, ys = g.scan(cell(g, w), [c], [xs], checkpoint=(2,))
-            return last + ys
-        return g.body_op("remat", body, [c, xs], save="marked")
-    add_grad("scan inside remat", ["remat"], scan_inside, [rows(rng, N), rows(rng, T, N), rows(rng, N, N)],
-             family="remat")
+    for save in ("marked", "loops"):
+        def scan_inside(g, c, xs, w, save=save):
+            def body(c, xs):
+                last, ys = g.scan(cell(g, w), [c], [xs], checkpoint=(2,))
+                return last + ys
+            return g.body_op("remat", body, [c, xs], save=save)
+        add_grad(f"scan inside remat {save}", ["remat"], scan_inside,
+                 [rows(rng, N), rows(rng, T, N), rows(rng, N, N)], family="remat")
 
     def unused(g, x, y):
         return g.body_op("remat", lambda a, b: [g.sin(a), g.cos(b)], [x, y], save="all")[:1]

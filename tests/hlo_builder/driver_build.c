@@ -128,9 +128,9 @@ static hlo_reduce_kind reduce_kind(const call *c)
 
 static hlo_save save(const call *c)
 {
-    static const char *const policies[] = {"all", "dots", "marked"};
+    static const char *const policies[] = {"all", "dots", "marked", "loops"};
     return json_object_get(c->node, "save") == NULL ? HLO_SAVE_ALL
-                                                    : (hlo_save)choice(c, "save", policies, 3);
+                                                    : (hlo_save)choice(c, "save", policies, 4);
 }
 
 static hlo_spec spec(json_t *list)

@@ -281,7 +281,7 @@ class Maker:
 
         last, ys = self.g.scan(step, [c.v], [x.v], reverse=bool(self.rng.random() < 0.5),
                                unroll=int(self.rng.integers(0, 3)), checkpoint=checkpoint,
-                               save=self.pick(["all", "dots", "marked"]))
+                               save=self.pick(["all", "dots", "marked", "loops"]))
         self.own.append(Shaped(last[0], c.shape))
         if len(step.shape) >= 3:
             return None
@@ -297,7 +297,7 @@ class Maker:
         return Shaped(self.g.body_op(op, body, [x.v, y.v], **attrs)[0], x.shape)
 
     def remat(self):
-        return self.one_body("remat", save=self.pick(["all", "dots", "marked"]))
+        return self.one_body("remat", save=self.pick(["all", "dots", "marked", "loops"]))
 
     def call(self):
         self.names += 1

@@ -19,7 +19,7 @@ static ttt_config preset(const char *name, const char *mixer, const char *backbo
 static int64_t parameters(const ttt_config *config)
 {
     ttt_error error;
-    ttt_params *params = ttt_params_new(config, &error);
+    ttt_params *params = ttt_params_new(config, TTT_SEPARATE, &error);
     if (params == NULL)
         fail_msg("%s", error.message);
     int64_t elements = params->elements;
@@ -140,7 +140,7 @@ static void contradiction(const char *mixer, const char *field, const char *valu
     assert_false(ttt_config_check(&config, &error));
     ASSERT_CONTAINS(error.message, field);
     ASSERT_CONTAINS(error.message, part);
-    assert_null(ttt_params_new(&config, &error));
+    assert_null(ttt_params_new(&config, TTT_SEPARATE, &error));
     assert_null(ttt_config_show(&config, &error));
     assert_null(ttt_config_text(&config, &error));
 }

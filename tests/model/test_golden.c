@@ -113,34 +113,59 @@ static float *golden_values(const ttt_params *params, int index)
     return values;
 }
 
+/* The same of a table whose layers are stacked: each layer's after the other's, by the names that
+ * files have. */
+static float *stacked_values(const ttt_params *separate, const ttt_param *p)
+{
+    const char *star = strchr(p->name, '*');
+    int64_t n = hlo_shape_elements(&p->shape), layers = star == NULL ? 1 : p->layers;
+    float *values = calloc((size_t)n + 1, sizeof *values);
+    assert_non_null(values);
+    for (int64_t layer = 0; layer < layers; layer++) {
+        char name[128];
+        snprintf(name, sizeof name, "%s", p->name);
+        if (star != NULL)
+            snprintf(name, sizeof name, "%.*s%lld%s", (int)(star - p->name), p->name,
+                     (long long)layer, star + 1);
+        int index = ttt_params_find(separate, name);
+        assert_true(index >= 0);
+        float *one = golden_values(separate, index);
+        memcpy(values + layer * (n / layers), one, (size_t)(n / layers) * sizeof *one);
+        free(one);
+    }
+    return values;
+}
+
 /* ---- running -----------------------------------------------------------------------------------
  */
 
 typedef struct run {
-    ttt_params *params;
+    ttt_params *params, *separate;
     pjrt_client *client;
     pjrt_executable *exe;
     pjrt_buffer **args, **results;
     int n_args, n_results;
 } run;
 
-static void start_run(run *r, const ttt_config *config)
+static void start_run(run *r, const ttt_config *config, ttt_layout layout)
 {
     ttt_error error;
     pjrt_plugin *plugin;
-    r->params = ttt_params_new(config, &error);
-    if (r->params == NULL)
+    r->params = ttt_params_new(config, layout, &error);
+    r->separate = ttt_params_new(config, TTT_SEPARATE, &error);
+    if (r->params == NULL || r->separate == NULL)
         fail_msg("%s", error.message);
     int n = r->params->count;
     hlo_graph *g = hlo_graph_new("golden");
     hlo_val *values = calloc((size_t)(2 * n), sizeof *values), *grads = values + n;
     hlo_val tokens = hlo_param(g, "tokens", HLO_SHAPE(HLO_S32, 1, TIME));
-    ttt_params_bind(g, r->params, values);
-    ttt_net net = {config, r->params, values};
-    hlo_val logits = ttt_logits(g, &net, tokens);
-    hlo_val seen = hlo_slice_dim(g, logits, 1, 0, TIME - 1);
-    hlo_val labels = hlo_slice_dim(g, tokens, 1, 1, TIME);
-    hlo_val loss = hlo_mean(g, hlo_cross_entropy(g, seen, labels), HLO_DIMS(0, 1));
+    ttt_params_bind(g, r->params, HLO_F32, values);
+    ttt_net net = {.config = config, .params = r->params, .values = values};
+    ttt_input all = {.tokens = tokens};
+    ttt_input seen = {.tokens = hlo_slice_dim(g, tokens, 1, 0, TIME - 1)};
+    ttt_target next = {.labels = hlo_slice_dim(g, tokens, 1, 1, TIME)};
+    hlo_val logits = ttt_logits(g, &net, &all, NULL);
+    hlo_val loss = ttt_loss(g, &net, &seen, &next, NULL);
     hlo_grad(g, loss, values, n, grads);
     hlo_result(g, "logits", logits);
     hlo_result(g, "loss", loss);
@@ -172,7 +197,7 @@ static void execute(run *r)
                                     &r->args[0]));
     for (int i = 0; i < r->params->count; i++) {
         const hlo_shape *shape = &r->params->list[i].shape;
-        float *values = golden_values(r->params, i);
+        float *values = stacked_values(r->separate, &r->params->list[i]);
         ASSERT_OK(pjrt_buffer_from_host(device, PJRT_F32, shape->dims, shape->rank, values, NULL,
                                         NULL, &r->args[i + 1]));
         free(values);
@@ -192,15 +217,17 @@ static void end_run(run *r)
     pjrt_executable_free(r->exe);
     pjrt_client_free(r->client);
     ttt_params_free(r->params);
+    ttt_params_free(r->separate);
 }
 
-static double squared_norm(run *r, int result)
+/* Of the first 1 / parts of a result. */
+static double squared_norm(run *r, int result, int64_t parts)
 {
     int64_t bytes = pjrt_shape_bytes(pjrt_buffer_shape(r->results[result]));
     float *values = malloc((size_t)bytes + 1);
     double sum = 0;
     ASSERT_OK(pjrt_buffer_to_host(r->results[result], values, (size_t)bytes, NULL));
-    for (int64_t i = 0; i < bytes / 4; i++)
+    for (int64_t i = 0; i < bytes / 4 / parts; i++)
         sum += (double)values[i] * values[i];
     free(values);
     return sum;
@@ -213,7 +240,7 @@ static void check_near(const char *what, double have, double want, double tolera
         fail_msg("%s is %.7f, not %.7f", what, have, want);
 }
 
-static void check_variant(const golden *want)
+static void check_variant(const golden *want, ttt_layout layout)
 {
     static const int times[4] = {0, 3, 7, 9};
     static const char *const named[4] = {"W1", "learnable_token_idx", "learnable_ttt_lr_weight",
@@ -221,8 +248,8 @@ static void check_variant(const golden *want)
     float logits[TIME][VOCAB], loss;
     ttt_config config = golden_config(want);
     run r = {0};
-    start_run(&r, &config);
-    assert_int_equal(r.params->count, want->tensors);
+    start_run(&r, &config, layout);
+    assert_int_equal(r.separate->count, want->tensors);
     execute(&r);
     ASSERT_OK(pjrt_buffer_to_host(r.results[0], logits, sizeof logits, NULL));
     ASSERT_OK(pjrt_buffer_to_host(r.results[1], &loss, sizeof loss, NULL));
@@ -233,28 +260,40 @@ static void check_variant(const golden *want)
     check_near("the loss", loss, want->loss, 5e-6);
     double total = 0;
     for (int i = 0; i < r.params->count; i++)
-        total += squared_norm(&r, i + 2);
+        total += squared_norm(&r, i + 2, 1);
     check_near("the gradient's norm", sqrt(total), want->norms[0], 2e-5 * want->norms[0]);
     for (int i = 0; i < 4; i++) {
         char name[128];
-        snprintf(name, sizeof name, "model.layers.0.seq_modeling_block.%s", named[i]);
+        snprintf(name, sizeof name, "model.layers.%s.seq_modeling_block.%s",
+                 layout == TTT_STACKED ? "*" : "0", named[i]);
         int index = ttt_params_find(r.params, name);
         assert_true(index >= 0);
-        check_near(name, sqrt(squared_norm(&r, index + 2)), want->norms[i + 1],
+        int64_t layers = layout == TTT_STACKED ? r.params->list[index].layers : 1;
+        check_near(name, sqrt(squared_norm(&r, index + 2, layers)), want->norms[i + 1],
                    1e-6 + 2e-5 * want->norms[i + 1]);
     }
     end_run(&r);
 }
 
-static void all_variants_give_the_golden_numbers(void **state)
+static void blocks_in_a_row_give_the_golden_numbers(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof goldens / sizeof *goldens; i++)
-        check_variant(&goldens[i]);
+        check_variant(&goldens[i], TTT_SEPARATE);
+}
+
+static void a_loop_over_layers_gives_the_golden_numbers(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof goldens / sizeof *goldens; i++)
+        check_variant(&goldens[i], TTT_STACKED);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(all_variants_give_the_golden_numbers)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blocks_in_a_row_give_the_golden_numbers),
+        cmocka_unit_test(a_loop_over_layers_gives_the_golden_numbers),
+    };
     return cmocka_run_group_tests_name("model_golden", tests, NULL, NULL);
 }

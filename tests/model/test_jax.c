@@ -268,7 +268,7 @@ static void train_state(void **state)
         assert_int_equal(config.mini_batch_size, B);
         assert_true(config.pre_conv && config.share_qk && config.use_gate);
         assert_true(config.tie_embeddings && config.ttt_base_lr == 0.1);
-        ttt_params *params = ttt_params_new(&config, &error);
+        ttt_params *params = ttt_params_new(&config, TTT_SEPARATE, &error);
         assert_non_null(params);
         if (!ttt_params_match(params, tensors, &error))
             fail_msg("%s", error.message);

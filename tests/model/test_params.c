@@ -12,7 +12,7 @@ static ttt_params *params_of(const char *preset, const char *mixer, const char *
     ttt_error error;
     if (!ttt_config_preset(&config, preset, mixer, backbone, &error))
         fail_msg("%s", error.message);
-    ttt_params *params = ttt_params_new(&config, &error);
+    ttt_params *params = ttt_params_new(&config, TTT_SEPARATE, &error);
     if (params == NULL)
         fail_msg("%s", error.message);
     return params;
@@ -109,7 +109,7 @@ static void untied(void **state)
     assert_true(ttt_config_preset(&config, "tiny", "attention", "transformer", &error));
     config.tie_embeddings = false;
     config.n_kv_heads = 1;
-    ttt_params *params = ttt_params_new(&config, &error);
+    ttt_params *params = ttt_params_new(&config, TTT_SEPARATE, &error);
     assert_non_null(params);
     const ttt_param *head = find(params, "lm_head.weight");
     assert_true(head->transposed);

@@ -258,7 +258,7 @@ static model small_model(const char *mixer)
     m.config.intermediate_size = 12;
     m.config.vocab_size = 11;
     m.config.mini_batch_size = 4;
-    m.params = ttt_params_new(&m.config, &error);
+    m.params = ttt_params_new(&m.config, TTT_SEPARATE, &error);
     assert_non_null(m.params);
     return m;
 }

@@ -83,7 +83,7 @@ static bool save_all(ttt_error *error)
     config.n_layers = 1;
     config.vocab_size = config.hidden_size = 8;
     config.n_heads = 2;
-    ttt_params *params = ok ? ttt_params_new(&config, error) : NULL;
+    ttt_params *params = ok ? ttt_params_new(&config, TTT_SEPARATE, error) : NULL;
     ok = params != NULL && ttt_config_write(&config, path_of("config.json"), error) &&
          ttt_params_save(params, path_of("model.safetensors"), HLO_BF16, ones, params, error);
     ttt_params_free(params);
@@ -96,7 +96,7 @@ static bool load_all(ttt_error *error)
     float values[4096];
     if (!ttt_config_read(&config, path_of("config.json"), error))
         return false;
-    ttt_params *params = ttt_params_new(&config, error);
+    ttt_params *params = ttt_params_new(&config, TTT_SEPARATE, error);
     ttt_tensors *tensors = params == NULL ? NULL : ttt_tensors_open(folder, error);
     bool ok = tensors != NULL && ttt_params_match(params, tensors, error);
     for (int i = 0; ok && i < params->count; i++)

@@ -409,10 +409,13 @@ static void loops_in_loops_multiply(void **state)
                              constant(entry, 1), NULL);
     instruction *whole = calls(add(entry, "while", state_shape(), start, NULL), body);
     calls(whole, condition)->name = "outer";
+    named(whole, "step/layers");
 
     pjrt_hlo_report *r = report_of(m);
     assert_int_equal(r->loop_count, 2);
     assert_string_equal(r->loops[0].name, "outer");
+    assert_string_equal(r->loops[0].origin, "step/layers");
+    assert_string_equal(r->loops[1].origin, "");
     assert_int_equal(r->loops[0].trip_count, 5);
     assert_int_equal(r->loops[0].parent, -1);
     assert_number(r->loops[0].iteration.cycles, 1000);

@@ -1,0 +1,130 @@
+/*
+ * The dual form. Everything that does not depend on the weights is computed for all mini-batches at
+ * once, before the loop: the products of queries with keys, weighted by the rates, and the keys
+ * weighted for the update. What depends only on the result, the norm and the residual of the
+ * answers, comes after it. The loop has four matrix products for one layer: keys and queries
+ * through the weights, the correction of the answers, the update. (Keys and queries through the
+ * weights as one product is no gain: its gradient has to put the two together again.)
+ */
+#include "model/learner_inside.h"
+
+#include <math.h>
+
+/* What the loop is given for each mini-batch, in this order; what is not needed is left out. */
+typedef enum loop_input {
+    IN_KEYS,
+    IN_QUERIES,
+    IN_TARGET,
+    IN_FIRST_MIX,
+    IN_FIRST_UPDATE,
+    IN_ETA,
+    IN_LAST,
+    IN_FRESH,
+    IN_FRESH_ANSWERS,
+    IN_FRESH_END,
+    N_INPUTS
+} loop_input;
+
+typedef struct loop {
+    const learner *l;
+    learner_state start; /* null without resets */
+} loop;
+
+/* The answers, each as if the weights had been moved by the tokens up to its own. */
+static hlo_val answer(hlo_graph *g, const learner_at *at, const learner_tokens *t,
+                      const hlo_val *in)
+{
+    hlo_val first = learner_layer(g, at, 0, in[IN_QUERIES], in[IN_FRESH_ANSWERS]);
+    hlo_val z = hlo_sub(g, first, hlo_einsum(g, "bhts,bhso->bhto", in[IN_FIRST_MIX], t->d[0]));
+    bool biases = at->state.b[0].id != 0;
+    for (int i = 1; i < at->l->n_layers; i++) {
+        hlo_val x = hlo_gelu(g, z), product = hlo_einsum(g, "bhti,bhsi->bhts", x, t->x[i]);
+        if (biases)
+            product = hlo_add(g, product, hlo_like(g, product, 1));
+        hlo_val mix = hlo_mul(g, in[IN_ETA], product);
+        z = hlo_sub(g, learner_layer(g, at, i, x, in[IN_FRESH_ANSWERS]),
+                    hlo_einsum(g, "bhts,bhso->bhto", mix, t->d[i]));
+    }
+    return z;
+}
+
+/* The state after a mini-batch. */
+static learner_state moved(hlo_graph *g, const learner_at *at, const learner_tokens *t,
+                           const hlo_val *in)
+{
+    learner_state from = at->state, next = {0};
+    bool resets = in[IN_FRESH_END].id != 0;
+    for (int i = 0; i < at->l->n_layers; i++) {
+        hlo_val source = i == 0 ? in[IN_FIRST_UPDATE] : hlo_mul(g, t->x[i], in[IN_LAST]);
+        if (resets)
+            from.w[i] = hlo_select(g, in[IN_FRESH_END], at->start.w[i], from.w[i]);
+        next.w[i] = hlo_sub(g, from.w[i], hlo_einsum(g, "bhti,bhto->bhio", source, t->d[i]));
+        if (from.b[i].id == 0)
+            continue;
+        if (resets)
+            from.b[i] = hlo_select(g, in[IN_FRESH_END], at->start.b[i], from.b[i]);
+        next.b[i] = hlo_sub(g, from.b[i], hlo_einsum(g, "bhti,bhto->bhio", in[IN_LAST], t->d[i]));
+    }
+    return next;
+}
+
+static void mini_batch(hlo_graph *g, void *ctx, hlo_val step, const hlo_val *carry,
+                       const hlo_val *given, hlo_val *next, hlo_val *out)
+{
+    const loop *p = ctx;
+    learner_at at = {.l = p->l, .start = p->start};
+    hlo_val in[N_INPUTS] = {0};
+    bool resets = p->start.w[0].id != 0;
+    (void)step;
+    for (int i = 0; i < (resets ? N_INPUTS : IN_FRESH); i++)
+        in[i] = given[i];
+    learner_unpack(p->l, carry, &at.state);
+    hlo_val first = learner_layer(g, &at, 0, in[IN_KEYS], in[IN_FRESH]);
+    learner_tokens t = learner_train(g, &at, first, in[IN_KEYS], in[IN_TARGET], in[IN_FRESH]);
+    out[0] = answer(g, &at, &t, in);
+    out[1] = t.res;
+    learner_state after = moved(g, &at, &t, in);
+    learner_pack(p->l, &after, next);
+}
+
+/* At least `least` and the square root of n, and a divisor of n if there is one not much larger:
+ * what is left over after whole groups is another loop to compile. */
+static int64_t group_of(int64_t n, int64_t least)
+{
+    int64_t root = (int64_t)ceil(sqrt((double)n)), group = least > root ? least : root;
+    if (least == 0)
+        return 0;
+    for (int64_t even = group; even < 2 * group; even++) {
+        if (n % even == 0)
+            return even;
+    }
+    return group;
+}
+
+learner_result learner_dual(hlo_graph *g, const learner *l, const learner_data *data,
+                            learner_state *state, int64_t group)
+{
+    loop p = {.l = l};
+    hlo_val in[N_INPUTS], carry[2 * LEARNER_MAX_LAYERS], out[2];
+    hlo_val product = hlo_einsum(g, "nbhtd,nbhsd->nbhts", data->q, data->k);
+    if (l->b[0].id != 0) /* a bias is a weight whose input is 1 */
+        product = hlo_add(g, product, hlo_like(g, product, 1));
+    in[IN_KEYS] = data->k;
+    in[IN_QUERIES] = data->q;
+    in[IN_TARGET] = data->target;
+    in[IN_FIRST_MIX] = hlo_mul(g, data->eta, product);
+    in[IN_FIRST_UPDATE] = hlo_mul(g, data->k, data->last);
+    in[IN_ETA] = data->eta;
+    in[IN_LAST] = data->last;
+    in[IN_FRESH] = data->fresh;
+    in[IN_FRESH_ANSWERS] = data->fresh_answers;
+    in[IN_FRESH_END] = data->fresh_end;
+    bool resets = data->fresh.id != 0;
+    if (resets)
+        p.start = learner_start(g, l, hlo_dim(g, data->k, 1));
+    hlo_scan_options options = {.checkpoint = {group_of(hlo_dim(g, data->k, 0), group)}};
+    int n = learner_pack(l, state, carry);
+    hlo_scan(g, mini_batch, &p, carry, n, in, resets ? N_INPUTS : IN_FRESH, out, 2, &options);
+    learner_unpack(l, carry, state);
+    return (learner_result){.answers = out[0], .keys = out[1]};
+}

@@ -1,0 +1,30 @@
+/* Private to learner.c and the files of the two forms: tokens going through a state. */
+#ifndef MODEL_LEARNER_INSIDE_H
+#define MODEL_LEARNER_INSIDE_H
+
+#include "model/learner.h"
+
+/* A learner at a state; the start is needed where documents begin, and null otherwise. */
+typedef struct learner_at {
+    const learner *l;
+    learner_state state, start;
+} learner_at;
+
+/* a times w; rows that are fresh times the start instead. `fresh` is null for none. */
+hlo_val learner_product(hlo_graph *g, hlo_val a, const char *spec, hlo_val w, hlo_val start,
+                        hlo_val fresh);
+/* x [B, H, rows, in] through layer i. */
+hlo_val learner_layer(hlo_graph *g, const learner_at *at, int i, hlo_val x, hlo_val fresh);
+
+/* What tokens are to each layer: what went in, and the gradient of what came out. */
+typedef struct learner_tokens {
+    hlo_val x[LEARNER_MAX_LAYERS]; /* [B, H, tokens, in] */
+    hlo_val d[LEARNER_MAX_LAYERS]; /* [B, H, tokens, out] */
+    hlo_val res;
+} learner_tokens;
+
+/* Forwards and backwards; `first` is k through layer 0 already. */
+learner_tokens learner_train(hlo_graph *g, const learner_at *at, hlo_val first, hlo_val k,
+                             hlo_val target, hlo_val fresh);
+
+#endif

@@ -1,0 +1,144 @@
+/*
+ * Cross-entropy of the head, a part of the times after another: the logits of a vocabulary of
+ * 32,000 are larger than all else together, and nothing needs them after their own gradient. The
+ * gradients are linear in that of the loss, so they are made on the way forward, where the logits
+ * are, and only scaled on the way back; what does not ask for gradients does not compute them.
+ */
+#include "model/network_inside.h"
+
+enum { LOSS_TIMES = 512 }; /* at once */
+
+typedef struct head {
+    hlo_type compute, wide;
+    hlo_val table; /* [vocab, hidden], in the type of activations */
+    double z_loss;
+} head;
+
+/* Sums over a part: x [batch, times, hidden], labels and weights [batch, times]. */
+typedef struct head_part {
+    hlo_val loss;    /* scalar */
+    hlo_val d_x;     /* [batch, times, hidden] */
+    hlo_val d_table; /* [vocab, hidden] */
+} head_part;
+
+/* A number for each row in front of the logits. */
+static hlo_val column(hlo_graph *g, hlo_val v)
+{
+    return hlo_reshape(g, v, HLO_DIMS(hlo_dim(g, v, 0), hlo_dim(g, v, 1), 1));
+}
+
+static head_part part_of(hlo_graph *g, const head *h, hlo_val x, hlo_val labels, hlo_val weights)
+{
+    hlo_val logits = hlo_einsum_as(g, "btc,vc->btv", x, h->table, h->wide, HLO_PRECISION_DEFAULT);
+    const hlo_shape *s = hlo_shape_of(g, logits);
+    hlo_shape classes = *s;
+    classes.type = HLO_S32;
+    hlo_val is_label = hlo_compare(g, HLO_EQ, hlo_iota(g, classes, 2), column(g, labels));
+    hlo_val most = hlo_reduce_keep(g, HLO_REDUCE_MAX, logits, HLO_DIMS(2));
+    hlo_val e = hlo_exp(g, hlo_sub(g, logits, most));
+    hlo_val sum = hlo_reduce_keep(g, HLO_REDUCE_ADD, e, HLO_DIMS(2));
+    hlo_val log_sum = hlo_add(g, most, hlo_log(g, sum)); /* [batch, times, 1] */
+    hlo_val labelled = hlo_select(g, is_label, logits, hlo_like(g, logits, 0));
+    labelled = hlo_reduce_keep(g, HLO_REDUCE_ADD, labelled, HLO_DIMS(2));
+    hlo_val loss = hlo_sub(g, log_sum, labelled), slope = column(g, weights);
+    if (h->z_loss != 0) {
+        hlo_val z = hlo_mul(g, log_sum, hlo_like(g, log_sum, h->z_loss));
+        loss = hlo_add(g, loss, hlo_mul(g, z, log_sum));
+        slope = hlo_mul(g, slope, hlo_add(g, hlo_add(g, z, z), hlo_like(g, z, 1)));
+    }
+    hlo_val d = hlo_mul(g, e, hlo_div(g, slope, sum));
+    d = hlo_sub(g, d, hlo_select(g, is_label, column(g, weights), hlo_like(g, d, 0)));
+    d = hlo_convert(g, d, h->compute);
+    return (head_part){
+        hlo_sum(g, hlo_mul(g, loss, column(g, weights)), HLO_DIMS(0, 1, 2)),
+        hlo_einsum(g, "btv,vc->btc", d, h->table),
+        hlo_einsum_as(g, "btv,btc->vc", d, x, h->wide, HLO_PRECISION_DEFAULT),
+    };
+}
+
+static void one_part(hlo_graph *g, void *ctx, hlo_val step, const hlo_val *carry, const hlo_val *in,
+                     hlo_val *next, hlo_val *out)
+{
+    head_part p = part_of(g, ctx, in[0], in[1], in[2]);
+    (void)step;
+    next[0] = hlo_add(g, carry[0], p.loss);
+    next[1] = hlo_add(g, carry[1], p.d_table);
+    out[0] = p.d_x;
+}
+
+/* [batch, parts * times, …] as [parts, batch, times, …]. */
+static hlo_val in_parts(hlo_graph *g, hlo_val x, int64_t parts)
+{
+    const hlo_shape *s = hlo_shape_of(g, x);
+    hlo_val split =
+        s->rank == 3
+            ? hlo_reshape(g, x, HLO_DIMS(s->dims[0], parts, s->dims[1] / parts, s->dims[2]))
+            : hlo_reshape(g, x, HLO_DIMS(s->dims[0], parts, s->dims[1] / parts));
+    return hlo_transpose(g, split, s->rank == 3 ? HLO_DIMS(1, 0, 2, 3) : HLO_DIMS(1, 0, 2));
+}
+
+/* in: x, table, labels, weights; out: loss, and the gradients of x and the table. */
+static void body(hlo_graph *g, void *ctx, const hlo_val *in, hlo_val *out)
+{
+    head h = *(const head *)ctx;
+    const hlo_shape *s = hlo_shape_of(g, in[0]);
+    int64_t batch = s->dims[0], time = s->dims[1], hidden = s->dims[2];
+    int64_t parts = time / LOSS_TIMES, whole = parts * LOSS_TIMES, n = 0;
+    hlo_val d_x[2],
+        sums[2] = {hlo_scalar(g, h.wide, 0), hlo_convert(g, hlo_zeros_like(g, in[1]), h.wide)};
+    h.table = hlo_convert(g, in[1], h.compute);
+    if (parts > 0) {
+        hlo_val x = in_parts(g, hlo_slice_dim(g, in[0], 1, 0, whole), parts);
+        hlo_val labels = in_parts(g, hlo_slice_dim(g, in[2], 1, 0, whole), parts);
+        hlo_val weights = in_parts(g, hlo_slice_dim(g, in[3], 1, 0, whole), parts);
+        hlo_scan(g, one_part, &h, sums, 2, (hlo_val[]){x, labels, weights}, 3, &d_x[n], 1, NULL);
+        d_x[n] = hlo_reshape(g, hlo_transpose(g, d_x[n], HLO_DIMS(1, 0, 2, 3)),
+                             HLO_DIMS(batch, whole, hidden));
+        n++;
+    }
+    if (whole < time) {
+        head_part rest = part_of(g, &h, hlo_slice_dim(g, in[0], 1, whole, time),
+                                 hlo_slice_dim(g, in[2], 1, whole, time),
+                                 hlo_slice_dim(g, in[3], 1, whole, time));
+        sums[0] = hlo_add(g, sums[0], rest.loss);
+        sums[1] = hlo_add(g, sums[1], rest.d_table);
+        d_x[n++] = rest.d_x;
+    }
+    out[0] = sums[0];
+    out[1] = n == 1 ? d_x[0] : hlo_concat(g, d_x, 2, 1);
+    out[2] = hlo_convert(g, sums[1], hlo_type_of(g, in[1]));
+}
+
+static void rule(hlo_graph *g, void *ctx, const hlo_val *in, int n_in, const hlo_val *out,
+                 const hlo_val *d_out, int n_out, hlo_val *d_in)
+{
+    (void)ctx, (void)in, (void)n_in, (void)n_out;
+    for (int i = 0; i < 2; i++)
+        d_in[i] = hlo_mul(g, out[1 + i], hlo_convert(g, d_out[0], hlo_type_of(g, out[1 + i])));
+}
+
+/* Weights that make the sum over all tokens the mean over each sequence, then over sequences. */
+static hlo_val shares(hlo_graph *g, const ttt_net *net, const ttt_target *target)
+{
+    const hlo_shape *s = hlo_shape_of(g, target->labels);
+    hlo_type wide = net_wide(net);
+    int64_t batch = s->dims[0], time = s->dims[1];
+    if (target->weights.id == 0)
+        return hlo_full(g, HLO_SHAPE(wide, batch, time), 1.0 / (double)(batch * time));
+    hlo_val weights = hlo_convert(g, target->weights, wide);
+    hlo_val sum = hlo_reduce_keep(g, HLO_REDUCE_ADD, weights, HLO_DIMS(1));
+    sum = hlo_max(g, sum, hlo_like(g, sum, 1e-10));
+    return hlo_div(g, weights, hlo_mul(g, sum, hlo_like(g, sum, (double)batch)));
+}
+
+hlo_val ttt_loss(hlo_graph *g, const ttt_net *net, const ttt_input *in, const ttt_target *target,
+                 ttt_diagnostics *diagnostics)
+{
+    head h = {.compute = net_compute(net), .wide = net_wide(net), .z_loss = target->z_loss};
+    hlo_val x = net_trunk(g, net, in, diagnostics), out[3];
+    hlo_scope_push(g, "loss");
+    hlo_val args[4] = {x, net_head(g, net), target->labels, shares(g, net, target)};
+    hlo_custom_vjp(g, body, rule, &h, args, 4, out, 3);
+    hlo_scope_pop(g);
+    return out[0];
+}

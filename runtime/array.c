@@ -1,0 +1,287 @@
+/* Places, and arrays on their devices: cut on the way there, put together on the way back. */
+#include "runtime/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char call[] = "runtime";
+
+pjrt_status *ttt_failed(const ttt_error *error)
+{
+    return PJRT_FAIL(INVALID_ARGUMENT, "ttt", "%s", error->message);
+}
+
+/* ---- places ------------------------------------------------------------------------------------
+ */
+
+static pjrt_status *open_client(const char *name, ttt_place *place)
+{
+    pjrt_plugin *plugin;
+    PJRT_TRY(pjrt_plugin_load(name, &plugin));
+    /* Only the CPU plugin can be as many devices as one likes. */
+    bool cpu = strstr(pjrt_plugin_path(plugin), "cpu") != NULL;
+    pjrt_client_options options = {.cpu_devices = cpu ? place->n_devices : 0};
+    PJRT_TRY(pjrt_client_create(plugin, &options, &place->client));
+    size_t there = pjrt_client_num_devices(place->client);
+    if (there < (size_t)place->n_devices)
+        return PJRT_FAIL(FAILED_PRECONDITION, call, "the mesh needs %d devices, %s has %zu",
+                         place->n_devices, name, there);
+    return NULL;
+}
+
+pjrt_status *ttt_place_open(const char *plugin, const ttt_mesh *mesh, ttt_place **out)
+{
+    *out = NULL;
+    ttt_place *place = calloc(1, sizeof *place);
+    if (place == NULL)
+        return PJRT_NO_MEMORY(call);
+    if (mesh != NULL)
+        place->mesh = *mesh;
+    place->n_devices = (int)ttt_mesh_devices(&place->mesh);
+    pjrt_status *st = open_client(plugin, place);
+    if (st != NULL) {
+        ttt_place_free(place);
+        return st;
+    }
+    *out = place;
+    return NULL;
+}
+
+void ttt_place_free(ttt_place *place)
+{
+    if (place == NULL)
+        return;
+    pjrt_client_free(place->client);
+    free(place);
+}
+
+/* ---- arrays ------------------------------------------------------------------------------------
+ */
+
+pjrt_type ttt_pjrt_type(hlo_type type)
+{
+    const char *name = hlo_type_name(type); /* both rooms spell types as StableHLO does */
+    return pjrt_type_parse(name, strlen(name));
+}
+
+static size_t element_bytes(const hlo_shape *shape)
+{
+    return (size_t)hlo_type_bits(shape->type) / 8;
+}
+
+size_t ttt_array_bytes(const ttt_array *array)
+{
+    return (size_t)hlo_shape_elements(&array->shape) * element_bytes(&array->shape);
+}
+
+ttt_array *ttt__array_new(const ttt_place *place, const hlo_shape *shape, const hlo_spec *spec)
+{
+    ttt_array *array = calloc(1, sizeof *array + (size_t)place->n_devices * sizeof array->parts[0]);
+    if (array != NULL) {
+        array->place = place;
+        array->shape = *shape;
+        array->spec = *spec;
+    }
+    return array;
+}
+
+void ttt_array_free(ttt_array *array)
+{
+    if (array == NULL)
+        return;
+    for (int i = 0; i < array->place->n_devices; i++)
+        pjrt_buffer_free(array->parts[i]);
+    free(array);
+}
+
+static void block_dims(const ttt_block *block, int rank, int64_t dims[HLO_MAX_RANK])
+{
+    for (int i = 0; i < rank; i++)
+        dims[i] = block->limit[i] - block->start[i];
+}
+
+static pjrt_status *block_of(const ttt_array *array, int device, ttt_block *block)
+{
+    return ttt_mesh_block(&array->place->mesh, &array->shape, &array->spec, device, block);
+}
+
+/* The blocks of all devices; the caller frees them. */
+static pjrt_status *all_blocks(const ttt_array *array, ttt_block **out)
+{
+    int n = array->place->n_devices;
+    ttt_block *blocks = calloc((size_t)n, sizeof *blocks);
+    pjrt_status *st = blocks == NULL ? PJRT_NO_MEMORY(call) : NULL;
+    for (int i = 0; i < n && st == NULL; i++)
+        st = block_of(array, i, &blocks[i]);
+    if (st != NULL) {
+        free(blocks);
+        blocks = NULL;
+    }
+    *out = blocks;
+    return st;
+}
+
+static bool same_block(const ttt_block *a, const ttt_block *b)
+{
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
+/* The block of device `first` to it and to all others that have the same. */
+static pjrt_status *upload_block(ttt_array *array, const ttt_block *blocks, int first,
+                                 const void *data)
+{
+    int64_t dims[HLO_MAX_RANK];
+    block_dims(&blocks[first], array->shape.rank, dims);
+    for (int d = first; d < array->place->n_devices; d++) {
+        if (!same_block(&blocks[d], &blocks[first]))
+            continue;
+        PJRT_TRY(pjrt_buffer_from_host(pjrt_client_device(array->place->client, (size_t)d),
+                                       ttt_pjrt_type(array->shape.type), dims, array->shape.rank,
+                                       data, NULL, NULL, &array->parts[d]));
+    }
+    return NULL;
+}
+
+static pjrt_status *make_parts(ttt_array *array, ttt_array_source get, void *ctx)
+{
+    ttt_block *blocks;
+    PJRT_TRY(all_blocks(array, &blocks));
+    /* All blocks are of one size. */
+    int64_t dims[HLO_MAX_RANK], size = (int64_t)element_bytes(&array->shape);
+    block_dims(&blocks[0], array->shape.rank, dims);
+    for (int i = 0; i < array->shape.rank; i++)
+        size *= dims[i];
+    void *data = malloc((size_t)size + 1);
+    pjrt_status *st = data == NULL ? PJRT_NO_MEMORY(call) : NULL;
+    for (int d = 0; d < array->place->n_devices && st == NULL; d++) {
+        if (array->parts[d] != NULL)
+            continue;
+        st = get(ctx, &blocks[d], data);
+        if (st == NULL)
+            st = upload_block(array, blocks, d, data);
+    }
+    free(data);
+    free(blocks);
+    return st;
+}
+
+pjrt_status *ttt_array_make(const ttt_place *place, hlo_shape shape, hlo_spec spec,
+                            ttt_array_source get, void *ctx, ttt_array **out)
+{
+    *out = NULL;
+    ttt_array *array = ttt__array_new(place, &shape, &spec);
+    if (array == NULL)
+        return PJRT_NO_MEMORY(call);
+    pjrt_status *st = make_parts(array, get, ctx);
+    if (st != NULL) {
+        ttt_array_free(array);
+        return st;
+    }
+    *out = array;
+    return NULL;
+}
+
+pjrt_status *ttt_array_wait(const ttt_array *array)
+{
+    pjrt_status *first = NULL;
+    for (int d = 0; d < array->place->n_devices; d++) {
+        pjrt_event *event;
+        pjrt_status *st = pjrt_buffer_ready(array->parts[d], &event);
+        if (st == NULL)
+            st = pjrt_event_wait(event);
+        pjrt_event_free(event);
+        if (first == NULL)
+            first = st;
+        else
+            pjrt_status_free(st);
+    }
+    return first;
+}
+
+/* ---- the whole on the host ---------------------------------------------------------------------
+ */
+
+/* Copies a block between its dense form and its place in the whole, run by run of what is
+ * contiguous in both: the last dimension. */
+static void copy_block(const hlo_shape *shape, const ttt_block *block, char *whole, char *part,
+                       bool to_part)
+{
+    int rank = shape->rank;
+    size_t element = element_bytes(shape), run = element;
+    int64_t runs = 1, dims[HLO_MAX_RANK];
+    block_dims(block, rank, dims);
+    if (rank > 0)
+        run *= (size_t)dims[rank - 1];
+    for (int i = 0; i < rank - 1; i++)
+        runs *= dims[i];
+    for (int64_t r = 0; r < runs; r++) {
+        int64_t rest = r, stride = rank > 0 ? shape->dims[rank - 1] : 1;
+        int64_t at = rank > 0 ? block->start[rank - 1] : 0;
+        for (int i = rank - 2; i >= 0; i--) {
+            at += (block->start[i] + rest % dims[i]) * stride;
+            rest /= dims[i];
+            stride *= shape->dims[i];
+        }
+        char *there = whole + (size_t)at * element, *here = part + (size_t)r * run;
+        memcpy(to_part ? here : there, to_part ? there : here, run);
+    }
+}
+
+typedef struct whole {
+    const hlo_shape *shape;
+    const void *data;
+} whole;
+
+static pjrt_status *cut(void *ctx, const ttt_block *block, void *out)
+{
+    const whole *w = ctx;
+    copy_block(w->shape, block, (char *)w->data, out, true);
+    return NULL;
+}
+
+pjrt_status *ttt_array_upload(const ttt_place *place, hlo_shape shape, hlo_spec spec,
+                              const void *data, ttt_array **out)
+{
+    return ttt_array_make(place, shape, spec, cut, &(whole){&shape, data}, out);
+}
+
+static bool seen_before(const ttt_block *blocks, int device)
+{
+    for (int d = 0; d < device; d++) {
+        if (same_block(&blocks[d], &blocks[device]))
+            return true;
+    }
+    return false;
+}
+
+/* Of several devices with the same block the first is asked. */
+static pjrt_status *put_together(const ttt_array *array, const ttt_block *blocks, void *data,
+                                 size_t part_size)
+{
+    void *part = malloc(part_size + 1);
+    pjrt_status *st = part == NULL ? PJRT_NO_MEMORY(call) : NULL;
+    for (int d = 0; d < array->place->n_devices && st == NULL; d++) {
+        if (seen_before(blocks, d))
+            continue;
+        st = pjrt_buffer_to_host(array->parts[d], part, part_size, NULL);
+        if (st == NULL)
+            copy_block(&array->shape, &blocks[d], data, part, false);
+    }
+    free(part);
+    return st;
+}
+
+pjrt_status *ttt_array_download(const ttt_array *array, void *data, size_t size)
+{
+    if (size != ttt_array_bytes(array))
+        return PJRT_FAIL(INVALID_ARGUMENT, call, "the array has %zu bytes, there is room for %zu",
+                         ttt_array_bytes(array), size);
+    int64_t part = pjrt_shape_bytes(pjrt_buffer_shape(array->parts[0]));
+    if ((size_t)part == size) /* every device has all of it */
+        return pjrt_buffer_to_host(array->parts[0], data, size, NULL);
+    ttt_block *blocks;
+    PJRT_TRY(all_blocks(array, &blocks));
+    pjrt_status *st = put_together(array, blocks, data, (size_t)part);
+    free(blocks);
+    return st;
+}

@@ -1,0 +1,225 @@
+/* Parameters between files, seeds and devices. */
+#include "model/ttt_model_files.h"
+#include "runtime/ttt_runtime.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char call[] = "runtime";
+
+/* f32 to doubles in the same memory, which has room for them: from the last on. */
+static void widen(void *values, size_t count)
+{
+    for (size_t i = count; i-- > 0;) {
+        float value;
+        memcpy(&value, (char *)values + i * sizeof value, sizeof value);
+        double wide = value;
+        memcpy((char *)values + i * sizeof wide, &wide, sizeof wide);
+    }
+}
+
+static size_t elements_of(const ttt_param *param)
+{
+    return (size_t)hlo_shape_elements(&param->shape);
+}
+
+static hlo_shape typed(const ttt_param *param, hlo_type type)
+{
+    hlo_shape shape = param->shape;
+    shape.type = type;
+    return shape;
+}
+
+/* ---- making models -----------------------------------------------------------------------------
+ */
+
+static pjrt_status *new_model(const ttt_place *place, const ttt_config *config, ttt_layout layout,
+                              hlo_type type, ttt_model **out)
+{
+    ttt_error error;
+    ttt_model *model = calloc(1, sizeof *model);
+    *out = model;
+    if (model == NULL)
+        return PJRT_NO_MEMORY(call);
+    model->place = place;
+    model->config = *config;
+    if (type != HLO_F32 && type != HLO_F64)
+        return PJRT_FAIL(INVALID_ARGUMENT, call, "parameters are f32 or f64, not %s",
+                         hlo_type_name(type));
+    model->params = ttt_params_new(config, layout, &error);
+    if (model->params == NULL)
+        return ttt_failed(&error);
+    model->weights = calloc((size_t)model->params->count, sizeof(ttt_array *));
+    if (model->weights == NULL)
+        return PJRT_NO_MEMORY(call);
+    return ttt_mesh_check(&place->mesh, model->params);
+}
+
+void ttt_model_free(ttt_model *model)
+{
+    if (model == NULL)
+        return;
+    for (int i = 0; model->weights != NULL && i < model->params->count; i++)
+        ttt_array_free(model->weights[i]);
+    free(model->weights);
+    ttt_params_free(model->params);
+    free(model);
+}
+
+/* Hands the model out, or takes it away again. */
+static pjrt_status *finish(pjrt_status *st, ttt_model *model, ttt_model **out)
+{
+    *out = st == NULL ? model : NULL;
+    if (st != NULL)
+        ttt_model_free(model);
+    return st;
+}
+
+static pjrt_status *load_weights(ttt_model *model, const ttt_tensors *tensors, hlo_type type)
+{
+    ttt_error error;
+    if (!ttt_params_match(model->params, tensors, &error))
+        return ttt_failed(&error);
+    for (int i = 0; i < model->params->count; i++) {
+        const ttt_param *p = &model->params->list[i];
+        pjrt_status *st = NULL;
+        void *values = malloc(elements_of(p) * (type == HLO_F64 ? 8 : 4));
+        if (values == NULL)
+            return PJRT_NO_MEMORY(call);
+        if (!ttt_params_load(model->params, i, tensors, values, &error))
+            st = ttt_failed(&error);
+        if (st == NULL && type == HLO_F64)
+            widen(values, elements_of(p));
+        if (st == NULL)
+            st =
+                ttt_array_upload(model->place, typed(p, type), p->spec, values, &model->weights[i]);
+        free(values);
+        PJRT_TRY(st);
+    }
+    return NULL;
+}
+
+pjrt_status *ttt_model_load(const ttt_place *place, const char *folder, ttt_layout layout,
+                            hlo_type type, ttt_model **out)
+{
+    char path[PATH_MAX];
+    ttt_config config;
+    ttt_error error;
+    ttt_model *model;
+    *out = NULL;
+    if (snprintf(path, sizeof path, "%s/config.json", folder) >= (int)sizeof path)
+        return PJRT_FAIL(INVALID_ARGUMENT, call, "the name of the folder is too long");
+    if (!ttt_config_read(&config, path, &error))
+        return ttt_failed(&error);
+    ttt_tensors *tensors = ttt_tensors_open(folder, &error);
+    if (tensors == NULL)
+        return ttt_failed(&error);
+    pjrt_status *st = new_model(place, &config, layout, type, &model);
+    if (st == NULL)
+        st = load_weights(model, tensors, type);
+    ttt_tensors_free(tensors);
+    return finish(st, model, out);
+}
+
+typedef struct start {
+    const ttt_param *param;
+    hlo_type type;
+    uint64_t seed;
+} start;
+
+static pjrt_status *start_block(void *ctx, const ttt_block *block, void *out)
+{
+    const start *s = ctx;
+    ttt_init_block(s->param, s->seed, block->start, block->limit, out);
+    size_t count = 1;
+    for (int i = 0; i < s->param->shape.rank; i++)
+        count *= (size_t)(block->limit[i] - block->start[i]);
+    if (s->type == HLO_F64)
+        widen(out, count);
+    return NULL;
+}
+
+pjrt_status *ttt_model_start(const ttt_place *place, const ttt_config *config, ttt_layout layout,
+                             hlo_type type, uint64_t seed, ttt_model **out)
+{
+    ttt_model *model;
+    pjrt_status *st = new_model(place, config, layout, type, &model);
+    for (int i = 0; st == NULL && i < model->params->count; i++) {
+        const ttt_param *p = &model->params->list[i];
+        start s = {p, type, seed};
+        st = ttt_array_make(place, typed(p, type), p->spec, start_block, &s, &model->weights[i]);
+    }
+    return finish(st, model, out);
+}
+
+pjrt_status *ttt_model_run(const ttt_model *model, const ttt_program *program,
+                           ttt_array *const *inputs, int n_inputs, ttt_array **results)
+{
+    int count = model->params->count;
+    ttt_array **args = calloc((size_t)(count + n_inputs), sizeof(ttt_array *));
+    if (args == NULL) {
+        memset(results, 0, (size_t)program->n_results * sizeof(ttt_array *));
+        return PJRT_NO_MEMORY(call);
+    }
+    memcpy(args, model->weights, (size_t)count * sizeof(ttt_array *));
+    for (int i = 0; i < n_inputs; i++)
+        args[count + i] = inputs[i];
+    pjrt_status *st = ttt_program_run(program, args, count + n_inputs, results);
+    free(args);
+    return st;
+}
+
+/* ---- saving ------------------------------------------------------------------------------------
+ */
+
+typedef struct saving {
+    const ttt_params *params;
+    ttt_array *const *arrays;
+    double squares;
+    pjrt_status *failed; /* why the download failed, when it did */
+} saving;
+
+/* The downloaded array goes through a room of its own when it is wider than f32. */
+static pjrt_status *download(const ttt_array *array, size_t count, float *out)
+{
+    if (array->shape.type != HLO_F64)
+        return ttt_array_download(array, out, count * sizeof *out);
+    double *wide = malloc(count * sizeof *wide);
+    if (wide == NULL)
+        return PJRT_NO_MEMORY(call);
+    pjrt_status *st = ttt_array_download(array, wide, count * sizeof *wide);
+    for (size_t i = 0; i < count && st == NULL; i++)
+        out[i] = (float)wide[i];
+    free(wide);
+    return st;
+}
+
+static bool save_one(void *ctx, int index, float *out, ttt_error *error)
+{
+    saving *s = ctx;
+    size_t count = elements_of(&s->params->list[index]);
+    s->failed = download(s->arrays[index], count, out);
+    if (s->failed != NULL) {
+        snprintf(error->message, sizeof error->message, "%s", pjrt_status_text(s->failed));
+        return false;
+    }
+    for (size_t i = 0; i < count; i++)
+        s->squares += (double)out[i] * out[i];
+    return true;
+}
+
+pjrt_status *ttt_arrays_save(const ttt_params *params, ttt_array *const *arrays, const char *path,
+                             hlo_type type, double *norm)
+{
+    ttt_error error;
+    saving s = {.params = params, .arrays = arrays};
+    bool ok = ttt_params_save(params, path, type, save_one, &s, &error);
+    if (norm != NULL)
+        *norm = sqrt(s.squares);
+    if (s.failed != NULL)
+        return s.failed;
+    return ok ? NULL : ttt_failed(&error);
+}

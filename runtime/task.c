@@ -1,0 +1,348 @@
+/* The programs that a network is run by, as graphs. */
+#include "runtime/ttt_runtime.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char call[] = "runtime";
+static const char sequences[] = "data+fsdp"; /* the axes that sequences are split over */
+
+/* A graph in the making. */
+typedef struct building {
+    const ttt_task *task;
+    ttt_graph *graph;
+    ttt_net net;
+    hlo_val *values; /* of the parameters */
+    hlo_spec batch;  /* of [batch, …] */
+    ttt_input in;
+} building;
+
+static hlo_type wide_type(const ttt_task *task)
+{
+    return task->compute == HLO_F64 ? HLO_F64 : HLO_F32;
+}
+
+pjrt_status *ttt_task_batch_spec(const ttt_task *task, const ttt_mesh *mesh, hlo_spec *spec)
+{
+    int64_t pieces = ttt_mesh_size(mesh, "data") * ttt_mesh_size(mesh, "fsdp");
+    *spec = (hlo_spec){{0}};
+    if (task->batch == 1 && task->kind != TTT_TASK_TRAIN)
+        return NULL; /* every device has it */
+    if (task->batch % pieces != 0)
+        return PJRT_FAIL(INVALID_ARGUMENT, call,
+                         "%lld sequences do not divide by %lld, the mesh's data x fsdp",
+                         (long long)task->batch, (long long)pieces);
+    spec->axes[0] = sequences;
+    return NULL;
+}
+
+static hlo_val sequence_param(building *b, const char *name, hlo_type type)
+{
+    return ttt_graph_param(b->graph, name, HLO_SHAPE(type, b->task->batch, b->task->time),
+                           b->batch);
+}
+
+/* ---- token by token ----------------------------------------------------------------------------
+ */
+
+/* What one step of the scan over tokens needs from outside. */
+typedef struct stepping {
+    building *b;
+    const ttt_states *states;
+    const hlo_val *start;
+} stepping;
+
+/* Which dimension of a state counts sequences. */
+static int batch_dim(const ttt_states *states, int index)
+{
+    const char *name = states->list[index].name;
+    return states->layout == TTT_STACKED && strncmp(name, "layers.", 7) == 0 ? 1 : 0;
+}
+
+/*
+ * What state a sequence has where a document starts. The position goes on: mini-batches end where
+ * they would have ended. But attention has none, and must forget what stands before the position.
+ */
+static void reset_states(hlo_graph *g, const stepping *s, hlo_val resets, hlo_val *state)
+{
+    bool forget = s->b->net.config->mixer == TTT_MIXER_ATTENTION;
+    for (int i = 0; i < s->states->count; i++) {
+        const hlo_shape *shape = &s->states->list[i].shape;
+        if (strcmp(s->states->list[i].name, "position") == 0 && !forget)
+            continue;
+        hlo_dims dims = {.n = shape->rank};
+        memcpy(dims.d, shape->dims, sizeof dims.d);
+        hlo_val here = hlo_broadcast(g, resets, dims, HLO_DIMS(batch_dim(s->states, i)));
+        state[i] = hlo_select(g, here, s->start[i], state[i]);
+    }
+}
+
+static void step(hlo_graph *g, void *ctx, hlo_val time, const hlo_val *carry, const hlo_val *x,
+                 hlo_val *next, hlo_val *y)
+{
+    const stepping *s = ctx;
+    (void)time;
+    for (int i = 0; i < s->states->count; i++)
+        next[i] = carry[i];
+    if (s->b->task->resets)
+        reset_states(g, s, x[1], next);
+    y[0] = ttt_step(g, &s->b->net, s->states, x[0], next);
+}
+
+static hlo_val scan_tokens(building *b, const ttt_states *states, hlo_val *values)
+{
+    hlo_graph *g = b->graph->g;
+    hlo_val *start = values + states->count;
+    ttt_states_start(g, &b->net, states, values);
+    memcpy(start, values, (size_t)states->count * sizeof *start);
+    hlo_val inputs[2] = {hlo_transpose(g, b->in.tokens, HLO_DIMS(1, 0))}, logits;
+    if (b->task->resets)
+        inputs[1] = hlo_transpose(g, b->in.resets, HLO_DIMS(1, 0));
+    stepping s = {b, states, start};
+    hlo_scan(g, step, &s, values, states->count, inputs, b->task->resets ? 2 : 1, &logits, 1, NULL);
+    return hlo_transpose(g, logits, HLO_DIMS(1, 0, 2));
+}
+
+/* The states of this task's sequences, and room for two sets of their values. */
+static pjrt_status *new_states(const building *b, ttt_states **states, hlo_val **values)
+{
+    ttt_error error;
+    *values = NULL;
+    *states = ttt_states_new(b->net.config, b->net.params->layout, b->task->batch, b->task->time,
+                             wide_type(b->task), &error);
+    if (*states == NULL)
+        return ttt_failed(&error);
+    *values = calloc(2 * (size_t)(*states)->count, sizeof **values);
+    return *values == NULL ? PJRT_NO_MEMORY(call) : NULL;
+}
+
+static pjrt_status *primal_logits(building *b, hlo_val *logits)
+{
+    ttt_states *states;
+    hlo_val *values;
+    pjrt_status *st = new_states(b, &states, &values);
+    if (st == NULL)
+        *logits = scan_tokens(b, states, values);
+    free(values);
+    ttt_states_free(states);
+    return st;
+}
+
+/* ---- tasks -------------------------------------------------------------------------------------
+ */
+
+static void put_diagnostics(building *b, const ttt_diagnostics *d)
+{
+    if (!b->task->diagnostics)
+        return;
+    ttt_graph_result(b->graph, "inner_loss", d->inner_loss, HLO_SPEC(NULL));
+    ttt_graph_result(b->graph, "rate", d->rate, HLO_SPEC(NULL));
+    ttt_graph_result(b->graph, "state_norm", d->state_norm, HLO_SPEC(NULL));
+}
+
+static pjrt_status *build_logits(building *b)
+{
+    ttt_diagnostics diagnostics;
+    hlo_val logits;
+    if (b->task->form == TTT_FORM_PRIMAL)
+        PJRT_TRY(primal_logits(b, &logits));
+    else
+        logits =
+            ttt_logits(b->graph->g, &b->net, &b->in, b->task->diagnostics ? &diagnostics : NULL);
+    ttt_graph_result(b->graph, "logits", logits, HLO_SPEC(b->batch.axes[0], NULL, "model"));
+    put_diagnostics(b, &diagnostics);
+    return NULL;
+}
+
+static pjrt_status *loss_of(building *b, hlo_val labels, ttt_diagnostics *diagnostics,
+                            hlo_val *loss)
+{
+    hlo_graph *g = b->graph->g;
+    if (b->task->form == TTT_FORM_DUAL) {
+        ttt_target target = {.labels = labels};
+        *loss = ttt_loss(g, &b->net, &b->in, &target, b->task->diagnostics ? diagnostics : NULL);
+        return NULL;
+    }
+    hlo_val logits;
+    PJRT_TRY(primal_logits(b, &logits));
+    *loss = hlo_mean(g, hlo_cross_entropy(g, logits, labels), HLO_DIMS(0, 1));
+    return NULL;
+}
+
+static pjrt_status *build_loss(building *b, hlo_val labels)
+{
+    ttt_diagnostics diagnostics;
+    hlo_val loss;
+    PJRT_TRY(loss_of(b, labels, &diagnostics, &loss));
+    ttt_graph_result(b->graph, "loss", loss, HLO_SPEC(NULL));
+    put_diagnostics(b, &diagnostics);
+    return NULL;
+}
+
+static pjrt_status *build_grads(building *b, hlo_val labels)
+{
+    const ttt_params *params = b->net.params;
+    hlo_val loss, *grads = b->values + params->count;
+    PJRT_TRY(loss_of(b, labels, NULL, &loss));
+    hlo_grad(b->graph->g, loss, b->values, params->count, grads);
+    ttt_graph_result(b->graph, "loss", loss, HLO_SPEC(NULL));
+    for (int i = 0; i < params->count; i++)
+        ttt_graph_result(b->graph, params->list[i].name, grads[i], params->list[i].spec);
+    return NULL;
+}
+
+/* Where a state lives on the mesh: split by sequences. */
+static hlo_spec state_spec(const building *b, const ttt_states *states, int index)
+{
+    hlo_spec spec = {{0}};
+    spec.axes[batch_dim(states, index)] = b->batch.axes[0];
+    return spec;
+}
+
+static void decode(building *b, const ttt_states *states, hlo_val *values)
+{
+    hlo_graph *g = b->graph->g;
+    hlo_val *moved = values + states->count;
+    ttt_states_bind(g, states, values);
+    for (int i = 0; i < states->count; i++)
+        hlo_shard_param(g, values[i], state_spec(b, states, i));
+    hlo_val token =
+        ttt_graph_param(b->graph, "tokens", HLO_SHAPE(HLO_S32, b->task->batch), b->batch);
+    memcpy(moved, values, (size_t)states->count * sizeof *moved);
+    hlo_val logits = ttt_step(g, &b->net, states, token, moved);
+    ttt_graph_result(b->graph, "logits", logits, HLO_SPEC(b->batch.axes[0], "model"));
+    for (int i = 0; i < states->count; i++) {
+        ttt_graph_result(b->graph, states->list[i].name, moved[i], state_spec(b, states, i));
+        hlo_donate(g, values[i], b->graph->n_results - 1);
+    }
+}
+
+static pjrt_status *build_decode(building *b)
+{
+    ttt_states *states;
+    hlo_val *values;
+    pjrt_status *st = new_states(b, &states, &values);
+    if (st == NULL)
+        decode(b, states, values);
+    free(values);
+    ttt_states_free(states);
+    return st;
+}
+
+/* What ttt_train_step gives back: the state, then figures, of which `skipped` is a predicate. */
+static void train_results(building *b, const ttt_train_places *at)
+{
+    const ttt_params *params = b->net.params;
+    ttt_sharded *results = calloc((size_t)at->n_results, sizeof *results);
+    if (results == NULL) {
+        hlo_fail(b->graph->g, HLO_ERROR_MEMORY, "out of memory");
+        return;
+    }
+    for (int i = 0; i < at->step; i++) {
+        const ttt_param *p = &params->list[i % params->count];
+        results[i] = (ttt_sharded){p->shape, p->spec};
+        results[i].shape.type = wide_type(b->task);
+    }
+    for (int i = at->step; i < at->n_results; i++)
+        results[i].shape = HLO_SCALAR(HLO_F32);
+    int64_t layers = b->net.config->n_layers;
+    results[at->step].shape.type = HLO_S32;
+    results[at->skipped].shape.type = HLO_PRED;
+    if (b->task->diagnostics) {
+        results[at->inner_loss].shape = HLO_SHAPE(HLO_F32, layers, 4, b->task->time);
+        results[at->inner_rate].shape = HLO_SHAPE(HLO_F32, layers, 3);
+        results[at->state_norm].shape = HLO_SHAPE(HLO_F32, layers, 2);
+    }
+    b->graph->results = results;
+    b->graph->n_results = at->n_results;
+}
+
+static pjrt_status *build_train(building *b)
+{
+    const ttt_recipe *recipe = b->task->recipe;
+    ttt_train_options options = b->task->train;
+    ttt_train_places at;
+    if (recipe == NULL || recipe->sequence_length != b->task->time ||
+        recipe->batch_tokens != b->task->batch * b->task->time)
+        return PJRT_FAIL(INVALID_ARGUMENT, call, "training needs a recipe for %lld x %lld tokens",
+                         (long long)b->task->batch, (long long)b->task->time);
+    options.resets = b->task->resets;
+    options.diagnostics = b->task->diagnostics;
+    ttt_train_step(b->graph->g, &b->net, recipe, &options, &at);
+    if (hlo_graph_error(b->graph->g) == NULL)
+        train_results(b, &at);
+    if (b->task->places != NULL)
+        *b->task->places = at;
+    return NULL;
+}
+
+static pjrt_status *build(building *b)
+{
+    const ttt_task *task = b->task;
+    if (task->kind == TTT_TASK_TRAIN)
+        return build_train(b);
+    ttt_params_bind(b->graph->g, b->net.params, wide_type(task), b->values);
+    if (task->kind == TTT_TASK_DECODE)
+        return build_decode(b);
+    hlo_val labels = {0};
+    b->in.tokens = sequence_param(b, "tokens", HLO_S32);
+    if (task->kind != TTT_TASK_LOGITS)
+        labels = sequence_param(b, "labels", HLO_S32);
+    if (task->resets)
+        b->in.resets = sequence_param(b, "resets", HLO_PRED);
+    if (task->kind == TTT_TASK_LOGITS)
+        return build_logits(b);
+    return task->kind == TTT_TASK_LOSS ? build_loss(b, labels) : build_grads(b, labels);
+}
+
+static pjrt_status *check(const ttt_task *task, const ttt_config *config)
+{
+    bool learner = config->mixer == TTT_MIXER_LINEAR || config->mixer == TTT_MIXER_MLP;
+    if (task->batch < 1 || task->time < 1)
+        return PJRT_FAIL(INVALID_ARGUMENT, call, "%lld sequences of %lld tokens",
+                         (long long)task->batch, (long long)task->time);
+    if (task->kind == TTT_TASK_TRAIN && task->form == TTT_FORM_PRIMAL)
+        return PJRT_FAIL(INVALID_ARGUMENT, call, "training is in the dual form alone");
+    if (task->diagnostics && task->form == TTT_FORM_PRIMAL)
+        return PJRT_FAIL(INVALID_ARGUMENT, call, "diagnostics are of the dual form alone");
+    if (task->diagnostics && !learner)
+        return PJRT_FAIL(INVALID_ARGUMENT, call,
+                         "diagnostics are of learners, and the mixer %s has none",
+                         ttt_mixer_name(config->mixer));
+    return NULL;
+}
+
+pjrt_status *ttt_task_build(const ttt_task *task, const ttt_config *config,
+                            const ttt_params *params, const ttt_mesh *mesh, ttt_graph *out)
+{
+    static const char *const names[] = {"logits", "loss", "grads", "decode", "train"};
+    building b = {.task = task, .graph = out};
+    *out = (ttt_graph){0};
+    PJRT_TRY(check(task, config));
+    PJRT_TRY(ttt_mesh_check(mesh, params));
+    PJRT_TRY(ttt_task_batch_spec(task, mesh, &b.batch));
+    PJRT_TRY(ttt_graph_new(names[task->kind], mesh, out));
+    b.values = calloc(2 * (size_t)params->count, sizeof *b.values);
+    b.net = (ttt_net){.config = config,
+                      .params = params,
+                      .values = b.values,
+                      .compute = task->compute,
+                      .remat = task->remat};
+    pjrt_status *st = b.values == NULL ? PJRT_NO_MEMORY(call) : build(&b);
+    if (st == NULL && hlo_graph_error(out->g) != NULL)
+        st = ttt_graph_failed(out->g);
+    if (st != NULL)
+        ttt_graph_free(out);
+    free(b.values);
+    return st;
+}
+
+pjrt_status *ttt_task_compile(const ttt_task *task, const ttt_model *model, ttt_program **out)
+{
+    ttt_graph graph;
+    *out = NULL;
+    PJRT_TRY(ttt_task_build(task, &model->config, model->params, &model->place->mesh, &graph));
+    pjrt_status *st = ttt_program_compile(model->place, &graph, out);
+    ttt_graph_free(&graph);
+    return st;
+}

@@ -1,0 +1,134 @@
+"""What is compared: networks, each with the sequences that go through it and the ways of computing them.
+
+Widths are small and sizes uneven on purpose: nothing is a multiple of something by chance.
+"""
+
+from dataclasses import dataclass, field
+
+SMALL = {"n_layers": 2, "hidden_size": 24, "n_heads": 2, "intermediate_size": 20, "vocab_size": 19}
+MAMBA_SMALL = {"n_layers": 2, "hidden_size": 20, "vocab_size": 19, "mamba_state": 3}
+
+# Ways of computing, by options of `ttt logits` and `ttt grads`; all are compared with the same reference. f64
+# judges what is computed, f32 how precisely.
+DUAL, PRIMAL = {"form": "dual"}, {"form": "primal"}
+DUAL_F64, PRIMAL_F64 = {"form": "dual", "dtype": "f64"}, {"form": "primal", "dtype": "f64"}
+SEPARATE = {"layers": "separate"}
+F32, F64 = {}, {"dtype": "f64"}
+
+# At the start, within a mini-batch of 16, at the start of one, one after the other, at the last token.
+RESETS = (0, 5, 16, 21, 22, 36)
+
+
+@dataclass
+class Sequence:
+    """One through a network, and the ways to compute it."""
+
+    length: int = 37
+    resets: tuple = ()
+    logits: list = field(default_factory=lambda: [DUAL, PRIMAL_F64])
+    gradients: list = field(default_factory=lambda: [F32])
+    diagnostics: list = field(default_factory=list)
+
+
+def reset(*ways, length=37, resets=RESETS):
+    """Documents start within the sequence; what is compared, if nothing is said, is what is computed."""
+    return Sequence(length, resets, *ways or ([DUAL_F64, PRIMAL_F64], []))
+
+
+@dataclass
+class Case:
+    name: str
+    mixer: str
+    backbone: str
+    fields: dict
+    sequences: list = field(default_factory=lambda: [Sequence(), reset()])
+    noise: float = 0.3
+    optimized: bool = False  # compiled as usual, which takes four times as long
+
+
+def variants():
+    """The learners on the backbones, in every way there is."""
+    plain = Sequence(37, (), [DUAL, DUAL_F64, PRIMAL, PRIMAL_F64, SEPARATE], [F32, SEPARATE], [F32])
+    resets = reset([DUAL, DUAL_F64, PRIMAL, PRIMAL_F64], [F32, F64], [F64])
+    every = [Case(f"{mixer} {backbone}", mixer, backbone, SMALL, [plain, resets])
+             for mixer in ("ttt_linear", "ttt_mlp") for backbone in ("transformer", "mamba")]
+    usual = [Case("as usual", mixer, "mamba", SMALL, [reset([DUAL, PRIMAL], [F32])], optimized=True)
+             for mixer in ("ttt_linear", "ttt_mlp", "attention")]
+    return every + usual
+
+
+def sizes():
+    """Mini-batches of all kinds and the lengths around them; fields that change no other test."""
+    batch = {**SMALL, "mini_batch_size": 0, "learnable_token_idx": False, "ttt_base_lr": 0.1}
+    online = {**SMALL, "mini_batch_size": 1}
+    return [
+        Case("online", "ttt_linear", "transformer", online, [Sequence(9), reset(length=9, resets=(4, 5))]),
+        Case("online", "ttt_mlp", "mamba", online, [Sequence(9, (4,), [PRIMAL, DUAL_F64])]),
+        Case("batch", "ttt_linear", "mamba", batch,
+             [Sequence(diagnostics=[F32]), reset([DUAL_F64, PRIMAL_F64], [F64])]),
+        Case("batch", "ttt_mlp", "transformer", batch, [Sequence(37, RESETS, [DUAL, PRIMAL_F64])]),
+        Case("shorter than a mini-batch", "ttt_linear", "mamba", SMALL, [Sequence(3)]),
+        Case("one token", "ttt_mlp", "mamba", SMALL, [Sequence(1, (), [DUAL_F64, PRIMAL_F64], [])]),
+        Case("whole mini-batches", "ttt_mlp", "transformer", SMALL,
+             [Sequence(32, (), [DUAL_F64], [F64]), reset(length=32, resets=(16, 20))]),
+        Case("mini-batches of 5, groups of 2", "ttt_linear", "mamba",
+             {**SMALL, "mini_batch_size": 5, "checkpoint_group": 2}),
+        Case("nothing checkpointed", "ttt_mlp", "mamba", {**SMALL, "mini_batch_size": 4, "checkpoint_group": 0},
+             [Sequence(37, RESETS, [DUAL_F64])]),
+        Case("other fields", "ttt_linear", "mamba",
+             {**SMALL, "n_layers": 3, "n_heads": 3, "conv_width": 3, "norm_epsilon": 1e-2, "tie_embeddings": False,
+              "rope_theta": 100}, [Sequence(37, RESETS, [DUAL_F64, PRIMAL])]),
+        Case("parts of a backbone", "ttt_mlp", "transformer", {**SMALL, "use_gate": True, "pre_conv": True},
+             [Sequence()]),
+        Case("long", "ttt_linear", "transformer", SMALL,
+             [Sequence(300), reset(length=300, resets=(7, 100, 256))]),
+    ]
+
+
+def ladder():
+    """The paper's ablations, one option at a time, and the lowest rungs together."""
+    def rung(mixer, backbone, **fields):
+        name = "without " + ", ".join(f for f, v in fields.items() if v is False)
+        return Case(name, mixer, backbone, {**SMALL, **fields})
+
+    nothing = {"inner_bias": False, "inner_norm": False, "learnable_lr": False, "learnable_token_idx": False}
+    return [
+        rung("ttt_linear", "transformer", learnable_w0=False),
+        rung("ttt_linear", "mamba", inner_bias=False),
+        rung("ttt_mlp", "transformer", inner_bias=False),
+        rung("ttt_linear", "transformer", inner_norm=False),
+        rung("ttt_mlp", "mamba", inner_norm=False),
+        rung("ttt_linear", "mamba", learnable_lr=False, ttt_base_lr=0.1),
+        rung("ttt_mlp", "transformer", learnable_token_idx=False),
+        rung("ttt_linear", "mamba", post_norm=False),
+        Case("without rotation", "ttt_linear", "mamba", {**SMALL, "rope_theta": 0}),
+        rung("ttt_linear", "transformer", **nothing, ttt_base_lr=0.05, mini_batch_size=0),
+        rung("ttt_mlp", "transformer", **nothing, ttt_base_lr=0.02),
+    ]
+
+
+def baselines():
+    grouped = {**SMALL, "n_heads": 6, "n_kv_heads": 2}
+    plain = {**SMALL, "features": "identity"}
+    every = [Sequence(37, (), [DUAL, PRIMAL, SEPARATE]), reset([DUAL_F64, PRIMAL_F64], [F64])]
+    # Longer than the blocks and chunks that the mixers work in.
+    long = [Sequence(300, (), [DUAL, DUAL_F64]), reset([DUAL_F64], [F64], length=300, resets=(7, 100, 256))]
+    return [
+        Case("attention", "attention", "transformer", SMALL, every),
+        Case("attention", "attention", "mamba", SMALL),
+        Case("grouped attention", "attention", "transformer", {**grouped, "post_norm": True}),
+        Case("attention without rotation", "attention", "transformer", {**SMALL, "rope_theta": 0}, [reset()]),
+        Case("long attention", "attention", "transformer", grouped, long),
+        Case("linear attention", "linear_attention", "transformer", plain, every),
+        Case("linear attention, elu", "linear_attention", "mamba", {**SMALL, "features": "elu"}, every),
+        Case("linear attention, elu, not turned", "linear_attention", "transformer",
+             {**SMALL, "rope_theta": 0, "post_norm": True}, [reset()]),
+        Case("long linear attention", "linear_attention", "mamba", {**SMALL, "features": "elu"}, long),
+        Case("mamba", "mamba", "transformer", {**MAMBA_SMALL, "intermediate_size": 20}, every),
+        Case("mamba", "mamba", "mamba", {**MAMBA_SMALL, "mamba_expand": 3}),
+        Case("long mamba", "mamba", "mamba", MAMBA_SMALL, long),
+    ]
+
+
+def all_cases():
+    return [*variants(), *sizes(), *ladder(), *baselines()]

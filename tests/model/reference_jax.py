@@ -1,0 +1,316 @@
+"""The networks in JAX and float64, for gradients: a loop over tokens in the primal form, with the state of
+everything in its carry. `reference.py` judges the values, this file's jax.grad the gradients.
+
+A document starts where all state is replaced by what it was at the very start; the mini-batches' grid goes by
+`time`, which is no state.
+
+    loss, gradients = loss_and_gradients(config, weights, tokens, resets)
+"""
+
+import functools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_platforms", "cpu")
+
+# Compiling is all the work there is: no optimizations, and the older of two code generators.
+COMPILER = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+
+LAYER_NORM_EPSILON = 1e-6
+
+
+# ---- functions of the last axis ----
+
+
+def rms_norm(x, weight, epsilon):
+    return weight * x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + epsilon)
+
+
+def layer_norm(x, weight, bias):
+    mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+    return weight * (x - mean) * jax.lax.rsqrt(variance + LAYER_NORM_EPSILON) + bias
+
+
+def gelu(x):
+    return jax.nn.gelu(x, approximate=True)
+
+
+def gelu_slope(x):
+    """As written, not derived: outer gradients go through these rounded constants."""
+    t = jnp.tanh(0.79788456 * x * (1 + 0.044715 * x * x))
+    return 0.5 * x * (1 - t * t) * (0.79788456 + 0.1070322243 * x * x) + 0.5 * (1 + t)
+
+
+def rotated(x, position, theta):
+    """Pairs of neighbouring lanes as complex numbers."""
+    if theta == 0:
+        return x
+    lanes = x.shape[-1]
+    speed = theta ** (-jnp.arange(0, lanes, 2) / lanes)
+    turned = jax.lax.complex(x[..., 0::2], x[..., 1::2]) * jnp.exp(1j * position * speed)
+    return jnp.stack([turned.real, turned.imag], -1).reshape(x.shape)
+
+
+def at(weights, prefix):
+    return {name[len(prefix):]: a for name, a in weights.items() if name.startswith(prefix)}
+
+
+def convolve(weights, name, window, x):
+    """`window` has the last tokens, oldest first; returns it moved on, and the result."""
+    window = jnp.concatenate([window[1:], x[None]])
+    return window, jnp.einsum("wc,cw->c", window, weights[name + ".weight"][:, 0]) + weights[name + ".bias"]
+
+
+def window_of(config, channels):
+    return jnp.zeros((config["conv_width"], channels))
+
+
+# ---- what mixers with heads share ----
+
+
+def heads_start(c, w, length):
+    hidden = c["hidden_size"]
+    return {"q": window_of(c, hidden), "k": window_of(c, hidden)} if c["share_qk"] else {}
+
+
+def project(c, w, state, x):
+    q, v = w["q_proj.weight"] @ x, w["v_proj.weight"] @ x
+    if c["share_qk"]:
+        shared, windows = q, {}
+        windows["q"], q = convolve(w, "conv_q", state["q"], shared)
+        windows["k"], k = convolve(w, "conv_k", state["k"], shared)
+        state = {**state, **windows}
+    else:
+        k = w["k_proj.weight"] @ x
+    lanes = c["hidden_size"] // c["n_heads"]
+    return state, [part.reshape(-1, lanes) for part in (q, k, v)]
+
+
+def output(c, w, x, heads):
+    z = heads.reshape(-1)
+    if c["post_norm"]:
+        z = layer_norm(z, w["post_norm.weight"], w["post_norm.bias"])
+    if c["use_gate"]:
+        z = gelu(w["g_proj.weight"] @ x) * z
+    return w["o_proj.weight"] @ z
+
+
+# ---- mixers: NAME_start is the state of an empty past, NAME_step takes one token ----
+
+
+def learner_start(c, w):
+    heads, lanes = c["n_heads"], c["hidden_size"] // c["n_heads"]
+    if c["learnable_w0"]:
+        made = {name: w[name] for name in ("W1", "W2") if name in w}
+    else:
+        made = {"W1": jnp.zeros((heads, lanes, lanes))}
+    if c["inner_bias"]:
+        made.update({name: w[name] for name in ("b1", "b2") if name in w})
+    return made
+
+
+def residual(weights, z):
+    """Of one head: the results of all layers, and what went into the last."""
+    z1 = z @ weights["W1"] + weights.get("b1", jnp.zeros(1))[0]
+    if "W2" not in weights:
+        return z1, None, z1
+    x2 = gelu(z1)
+    return z1, x2, x2 @ weights["W2"] + weights.get("b2", jnp.zeros(1))[0]
+
+
+def inner_slopes(c, weights, scale, shift, k, v):
+    """Of one head: of half the squared error, with respect to all inner weights. The last layer's is JAX's own
+    derivative of the loss, the first layer's has the model's own GELU derivative."""
+    def error(z):
+        return 0.5 * jnp.sum((layer_norm(z, scale, shift) - (v - k) if c["inner_norm"] else z - v) ** 2)
+
+    z1, x2, z = residual(weights, k)
+    g = jax.grad(error)(z)
+    slopes = {}
+    if x2 is not None:
+        slopes.update(W2=jnp.outer(x2, g), b2=g[None])
+        g = (weights["W2"] @ g) * gelu_slope(z1)
+    slopes.update(W1=jnp.outer(k, g), b1=g[None])
+    return {name: slopes[name] for name in weights}
+
+
+def inner_answer(c, weights, scale, shift, q):
+    z = residual(weights, q)[2]
+    return q + layer_norm(z, scale, shift) if c["inner_norm"] else z
+
+
+def ttt_start(c, w, length):
+    start = learner_start(c, w)
+    return {**heads_start(c, w, length), "w": start, "sum": jax.tree.map(jnp.zeros_like, start), "place": 0}
+
+
+def ttt_rate(c, w, x):
+    """Of this token as a source, for each head."""
+    if not c["learnable_lr"]:
+        return jnp.full(c["n_heads"], c["ttt_base_lr"])
+    gate = jax.nn.sigmoid(w["learnable_ttt_lr_weight"][:, 0] @ x + w["learnable_ttt_lr_bias"][:, 0])
+    return c["ttt_base_lr"] * gate / (c["hidden_size"] // c["n_heads"])
+
+
+def ttt_step(c, w, state, x, time):
+    state, (q, k, v) = project(c, w, state, x)
+    place = state["place"]
+    q, k = (rotated(part, place, c["rope_theta"]) for part in (q, k))
+    norm = [w.get("ttt_norm_" + n, jnp.zeros(q.shape)) for n in ("weight", "bias")]
+    slopes = jax.vmap(lambda *a: inner_slopes(c, *a))(state["w"], *norm, k, v)
+    rate = ttt_rate(c, w, x)[:, None, None]
+    total = jax.tree.map(lambda s, slope: s + rate * slope, state["sum"], slopes)
+    scale = jnp.maximum(0, 1 / (place + 1) + w["learnable_token_idx"][place]) if c["learnable_token_idx"] else 1.0
+    now = jax.tree.map(lambda a, s: a - scale * s, state["w"], total)
+    z = jax.vmap(lambda *a: inner_answer(c, *a))(now, *norm, q)
+    size = c["mini_batch_size"]
+    last = time % size == size - 1 if size > 0 else False
+    state = {**state, "place": jnp.where(last, 0, place + 1),
+             "w": jax.tree.map(lambda a, b: jnp.where(last, a, b), now, state["w"]),
+             "sum": jax.tree.map(lambda s: jnp.where(last, 0, s), total)}
+    return state, output(c, w, x, z)
+
+
+def attention_start(c, w, length):
+    shape = (length, c["n_kv_heads"] or c["n_heads"], c["hidden_size"] // c["n_heads"])
+    return {**heads_start(c, w, length), "keys": jnp.zeros(shape), "values": jnp.zeros(shape),
+            "stored": jnp.zeros(length, bool)}
+
+
+def attention_step(c, w, state, x, time):
+    state, (q, k, v) = project(c, w, state, x)
+    q, k = (rotated(part, time, c["rope_theta"]) for part in (q, k))
+    new = {"keys": k, "values": v, "stored": True}
+    state = {**state, **{name: state[name].at[time].set(a) for name, a in new.items()}}
+    groups, lanes = k.shape
+    q = q.reshape(groups, -1, lanes)  # the heads that share keys stand together
+    scores = jnp.einsum("ghd,tgd->ght", q, state["keys"]) / np.sqrt(lanes)
+    share = jax.nn.softmax(jnp.where(state["stored"], scores, -jnp.inf), -1)
+    z = jnp.einsum("ght,tgd->ghd", share, state["values"])
+    return state, output(c, w, x, z)
+
+
+def linear_attention_start(c, w, length):
+    heads, lanes = c["n_heads"], c["hidden_size"] // c["n_heads"]
+    return {**heads_start(c, w, length), "sum": jnp.zeros((heads, lanes, lanes)), "keys": jnp.zeros((heads, lanes))}
+
+
+def linear_attention_step(c, w, state, x, time):
+    state, (q, k, v) = project(c, w, state, x)
+    q, k = (rotated(part, time, c["rope_theta"]) for part in (q, k))
+    elu = c["features"] == "elu"
+    if elu:
+        q, k = jax.nn.elu(q) + 1, jax.nn.elu(k) + 1
+    total, keys = state["sum"] + jnp.einsum("hi,ho->hio", k, v), state["keys"] + k
+    z = jnp.einsum("hi,hio->ho", q, total)
+    if elu:
+        z = z / jnp.einsum("hi,hi->h", q, keys)[:, None]
+    return {**state, "sum": total, "keys": keys}, output(c, w, x, z)
+
+
+def mamba_start(c, w, length):
+    return {"window": window_of(c, w["D"].shape[0]), "h": jnp.zeros(w["A_log"].shape)}
+
+
+def mamba_step(c, w, state, x, time):
+    n = c["mamba_state"]
+    x, z = jnp.split(w["in_proj.weight"] @ x, 2)
+    window, x = convolve(w, "conv1d", state["window"], x)
+    x = jax.nn.silu(x)
+    made = w["x_proj.weight"] @ x
+    dt, b, read = made[: -2 * n], made[-2 * n : -n], made[-n:]
+    dt = jax.nn.softplus(w["dt_proj.weight"] @ dt + w["dt_proj.bias"])
+    decay = jnp.exp(-dt[:, None] * jnp.exp(w["A_log"]))
+    h = decay * state["h"] + jnp.outer(dt * x, b)
+    y = (h @ read + w["D"] * x) * jax.nn.silu(z)
+    return {"window": window, "h": h}, w["out_proj.weight"] @ y
+
+
+STARTS = {"ttt_linear": ttt_start, "ttt_mlp": ttt_start, "attention": attention_start,
+          "linear_attention": linear_attention_start, "mamba": mamba_start}
+STEPS = {"ttt_linear": ttt_step, "ttt_mlp": ttt_step, "attention": attention_step,
+         "linear_attention": linear_attention_step, "mamba": mamba_step}
+
+
+# ---- the network around them ----
+
+
+def block_start(c, w, length):
+    state = {"mixer": STARTS[c["mixer"]](c, at(w, "seq_modeling_block."), length)}
+    if c["pre_conv"]:
+        state["conv"] = window_of(c, c["hidden_size"])
+    return state
+
+
+def block_step(c, w, state, x, time):
+    def normed(name):
+        return rms_norm(x, w[name], c["norm_epsilon"])
+
+    state = dict(state)
+    if c["pre_conv"]:
+        state["conv"], y = convolve(w, "conv.conv", state["conv"], normed("conv.norm.weight"))
+        x = x + y
+    step = STEPS[c["mixer"]]
+    state["mixer"], y = step(c, at(w, "seq_modeling_block."), state["mixer"], normed("seq_norm.weight"), time)
+    x = x + y
+    if c["intermediate_size"] > 0:
+        y = normed("ffn_norm.weight")
+        y = jax.nn.silu(w["mlp.gate_proj.weight"] @ y) * (w["mlp.up_proj.weight"] @ y)
+        x = x + w["mlp.down_proj.weight"] @ y
+    return state, x
+
+
+def stacked(c, weights):
+    """The parameters of all layers, one array for all: the program is then a loop over layers too."""
+    first = at(weights, "model.layers.0.")
+    return {name: jnp.stack([weights[f"model.layers.{i}.{name}"] for i in range(c["n_layers"])]) for name in first}
+
+
+def logits(c, weights, tokens, starts):
+    """`starts` is true where a document starts, time 0 too."""
+    layers = stacked(c, weights)
+    empty = jax.vmap(lambda w: block_start(c, w, len(tokens)))(layers)
+    embedding = weights["model.embed_tokens.weight"]
+    head = embedding if c["tie_embeddings"] else weights["lm_head.weight"]
+
+    def token_step(states, now):
+        time, token, start = now
+
+        def layer_step(x, layer):
+            w, state, anew = layer
+            state = jax.tree.map(lambda old, new: jnp.where(start, new, old), state, anew)
+            state, x = block_step(c, w, state, x, time)
+            return x, state
+
+        x, states = jax.lax.scan(layer_step, embedding[token], (layers, states, empty))
+        return states, head @ rms_norm(x, weights["model.norm.weight"], c["norm_epsilon"])
+
+    return jax.lax.scan(token_step, empty, (jnp.arange(len(tokens)), tokens, starts))[1]
+
+
+@functools.cache
+def compiled(config, length, shapes):
+    """One program for a network and a length, whatever the numbers."""
+    c = json.loads(config)
+
+    def loss(weights, tokens, starts):
+        logp = jax.nn.log_softmax(logits(c, weights, tokens, starts)[:-1])
+        return -jnp.mean(jnp.take_along_axis(logp, tokens[1:, None], 1))
+
+    arguments = ({name: jax.ShapeDtypeStruct(shape, jnp.float64) for name, shape in shapes},
+                 jax.ShapeDtypeStruct((length,), jnp.int64), jax.ShapeDtypeStruct((length,), bool))
+    return jax.jit(jax.value_and_grad(loss)).lower(*arguments).compile(COMPILER)
+
+
+def loss_and_gradients(config, weights, tokens, resets=()):
+    """The mean cross-entropy of each next token, and its gradients by name."""
+    weights = {name: np.asarray(a, np.float64) for name, a in weights.items()}
+    starts = np.array([time == 0 or time in resets for time in range(len(tokens))])
+    shapes = tuple((name, a.shape) for name, a in weights.items())
+    program = compiled(json.dumps(config, sort_keys=True), len(tokens), shapes)
+    value, gradients = program(weights, np.array(tokens), starts)
+    return float(value), {name: np.asarray(a) for name, a in gradients.items()}
