@@ -1,11 +1,8 @@
 /* Configurations: the table of fields, the presets, and what contradicts what. */
 #include "model/data.h"
 
-#include <errno.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 bool ttt__fail(ttt_error *error, const char *format, ...)
@@ -32,21 +29,23 @@ bool ttt__no_memory(ttt_error *error)
 /* ---- fields ------------------------------------------------------------------------------------
  */
 
-static const char *const mixers[] = {"ttt_linear", "ttt_mlp", "attention", "linear_attention",
-                                     "mamba"};
-static const char *const feature_maps[] = {"identity", "elu"};
-enum {
-    N_MIXERS = sizeof mixers / sizeof *mixers,
-    N_FEATURES = sizeof feature_maps / sizeof *feature_maps,
-};
+static const char *const mixers[] = {"ttt_linear",       "ttt_mlp", "attention",
+                                     "linear_attention", "mamba",   NULL};
+static const char *const feature_maps[] = {"identity", "elu", NULL};
+_Static_assert(sizeof(ttt_mixer) == sizeof(int) && sizeof(ttt_features) == sizeof(int),
+               "as fields of words are");
 
 /* The limits keep every product of sizes below 2^62. */
-#define FIELD(kind, name, hf, low, high)                       \
-    {                                                          \
-#name, hf, kind, offsetof(ttt_config, name), low, high \
+#define FIELD(kind, name, hf, low, high)                             \
+    {                                                                \
+#name, hf, kind, offsetof(ttt_config, name), low, high, NULL \
+    }
+#define WORD(name, words)                                               \
+    {                                                                   \
+#name, NULL, TTT__WORD, offsetof(ttt_config, name), 0, 0, words \
     }
 static const ttt__field fields[] = {
-    FIELD(TTT__MIXER, mixer, NULL, 0, N_MIXERS - 1),
+    WORD(mixer, mixers),
     FIELD(TTT__INT, vocab_size, "vocab_size", 1, 1 << 30),
     FIELD(TTT__INT, hidden_size, "hidden_size", 1, 1 << 20),
     FIELD(TTT__INT, intermediate_size, "intermediate_size", 0, 1 << 22),
@@ -62,7 +61,7 @@ static const ttt__field fields[] = {
     FIELD(TTT__INT, conv_width, "conv_kernel", 1, 1 << 10),
     FIELD(TTT__BOOL, post_norm, NULL, 0, 1),
     FIELD(TTT__INT, n_kv_heads, NULL, 0, 1 << 16),
-    FIELD(TTT__FEATURES, features, NULL, 0, N_FEATURES - 1),
+    WORD(features, feature_maps),
     FIELD(TTT__INT, mamba_state, NULL, 1, 1 << 12),
     FIELD(TTT__INT, mamba_expand, NULL, 1, 1 << 4),
     FIELD(TTT__INT, mini_batch_size, "mini_batch_size", 0, 1 << 24),
@@ -74,104 +73,26 @@ static const ttt__field fields[] = {
     FIELD(TTT__BOOL, learnable_lr, NULL, 0, 1),
     FIELD(TTT__BOOL, learnable_token_idx, NULL, 0, 1),
 };
+enum { N_FIELDS = sizeof fields / sizeof *fields };
 
-const ttt__field *ttt__fields(size_t *count)
+const ttt__field *ttt__config_fields(size_t *count)
 {
-    *count = sizeof fields / sizeof *fields;
+    *count = N_FIELDS;
     return fields;
 }
 
 const char *ttt_mixer_name(ttt_mixer mixer)
 {
-    return (int)mixer >= 0 && (int)mixer < N_MIXERS ? mixers[mixer] : NULL;
-}
-
-static void *place(ttt_config *config, const ttt__field *field)
-{
-    return (char *)config + field->offset;
-}
-
-bool ttt__set_int(ttt_config *config, const ttt__field *field, int64_t value, ttt_error *error)
-{
-    if ((double)value < field->low || (double)value > field->high)
-        return ttt__fail(error, "%s: %lld is not from %.0f to %.0f", field->name, (long long)value,
-                         field->low, field->high);
-    if (field->kind == TTT__BOOL)
-        *(bool *)place(config, field) = value != 0;
-    else
-        *(int64_t *)place(config, field) = value;
-    return true;
-}
-
-bool ttt__set_real(ttt_config *config, const ttt__field *field, double value, ttt_error *error)
-{
-    if (!(value >= field->low && value <= field->high))
-        return ttt__fail(error, "%s: %g is not from %g to %g", field->name, value, field->low,
-                         field->high);
-    *(double *)place(config, field) = value;
-    return true;
-}
-
-bool ttt__set_word(ttt_config *config, const ttt__field *field, const char *word, ttt_error *error)
-{
-    bool mixer = field->kind == TTT__MIXER;
-    const char *const *words = mixer ? mixers : feature_maps;
-    int count = mixer ? N_MIXERS : N_FEATURES;
-    for (int i = 0; i < count; i++) {
-        if (strcmp(word, words[i]) != 0)
-            continue;
-        if (mixer)
-            config->mixer = (ttt_mixer)i;
-        else
-            config->features = (ttt_features)i;
-        return true;
-    }
-    return ttt__fail(error, "%s: there is no \"%.60s\"; there are %s", field->name, word,
-                     mixer ? "ttt_linear, ttt_mlp, attention, linear_attention, mamba"
-                           : "identity, elu");
-}
-
-const char *ttt__word(const ttt_config *config, const ttt__field *field)
-{
-    return field->kind == TTT__MIXER ? mixers[config->mixer] : feature_maps[config->features];
-}
-
-static bool set_text(ttt_config *config, const ttt__field *field, const char *value,
-                     ttt_error *error)
-{
-    char *end;
-    errno = 0;
-    switch (field->kind) {
-    case TTT__MIXER:
-    case TTT__FEATURES:
-        return ttt__set_word(config, field, value, error);
-    case TTT__BOOL:
-        if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0)
-            return ttt__fail(error, "%s: \"%.60s\" is not true or false", field->name, value);
-        return ttt__set_int(config, field, strcmp(value, "true") == 0, error);
-    case TTT__INT: {
-        long long number = strtoll(value, &end, 10);
-        if (errno != 0 || end == value || *end != '\0')
-            return ttt__fail(error, "%s: \"%.60s\" is not a whole number", field->name, value);
-        return ttt__set_int(config, field, number, error);
-    }
-    case TTT__REAL: {
-        double number = strtod(value, &end);
-        if (end == value || *end != '\0' || !isfinite(number))
-            return ttt__fail(error, "%s: \"%.60s\" is not a number", field->name, value);
-        return ttt__set_real(config, field, number, error);
-    }
-    }
-    return false;
+    int count = sizeof mixers / sizeof *mixers;
+    return (int)mixer >= 0 && (int)mixer < count ? mixers[mixer] : NULL;
 }
 
 bool ttt_config_set(ttt_config *config, const char *field, const char *value, ttt_error *error)
 {
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        if (strcmp(field, fields[i].name) == 0)
-            return set_text(config, &fields[i], value, error);
-    }
-    return ttt__fail(error, "a configuration has no field \"%.60s\"", field);
+    const ttt__field *found = ttt__field_find(fields, N_FIELDS, field);
+    if (found == NULL)
+        return ttt__fail(error, "a configuration has no field \"%.60s\"", field);
+    return ttt__field_set(config, found, value, error);
 }
 
 /* ---- presets -----------------------------------------------------------------------------------
@@ -253,7 +174,7 @@ bool ttt_config_preset(ttt_config *config, const char *name, const char *mixer,
 {
     ttt_config made = {0};
     int index = 0;
-    if (!ttt__set_word(&made, &fields[0], mixer, error))
+    if (!ttt__field_set(&made, &fields[0], mixer, error))
         return false;
     while (index < N_PRESETS && strcmp(name, preset_names[index]) != 0)
         index++;
@@ -328,18 +249,8 @@ static bool check_learner(const ttt_config *c, ttt_error *error)
 
 bool ttt_config_check(const ttt_config *config, ttt_error *error)
 {
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        ttt_config copy = *config;
-        const ttt__field *f = &fields[i];
-        const void *at = place(&copy, f);
-        if ((f->kind == TTT__INT && !ttt__set_int(&copy, f, *(const int64_t *)at, error)) ||
-            (f->kind == TTT__REAL && !ttt__set_real(&copy, f, *(const double *)at, error)))
-            return false;
-    }
-    if (ttt_mixer_name(config->mixer) == NULL)
-        return ttt__fail(error, "mixer: there is no number %d", (int)config->mixer);
-    if (config->features != TTT_FEATURES_IDENTITY && config->features != TTT_FEATURES_ELU)
-        return ttt__fail(error, "features: there is no number %d", (int)config->features);
+    if (!ttt__fields_check(config, fields, N_FIELDS, error))
+        return false;
     if (config->mixer == TTT_MIXER_MAMBA &&
         (config->pre_conv || config->share_qk || config->use_gate || config->post_norm))
         return ttt__fail(error,

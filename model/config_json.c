@@ -1,7 +1,6 @@
 /* Configurations as JSON: Hugging Face's config.json both ways, and all fields for people. */
 #include "model/data.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,26 +32,10 @@ static const struct {
 static bool set_json(ttt_config *config, const ttt__field *field, const char *key,
                      const json_t *value, ttt_error *error)
 {
-    switch (field->kind) {
-    case TTT__INT:
-        if (json_is_integer(value))
-            return ttt__set_int(config, field, json_integer_value(value), error);
-        return ttt__fail(error, "config.json: %s is not a whole number", key);
-    case TTT__REAL:
-        if (json_is_number(value))
-            return ttt__set_real(config, field, json_number_value(value), error);
-        return ttt__fail(error, "config.json: %s is not a number", key);
-    case TTT__BOOL:
-        if (json_is_boolean(value))
-            return ttt__set_int(config, field, json_is_true(value), error);
-        return ttt__fail(error, "config.json: %s is not true or false", key);
-    case TTT__MIXER:
-    case TTT__FEATURES:
-        if (json_is_string(value))
-            return ttt__set_word(config, field, json_string_value(value), error);
-        return ttt__fail(error, "config.json: %s is not a string", key);
-    }
-    return false;
+    const char *wanted = ttt__field_wants(field, value);
+    if (wanted != NULL)
+        return ttt__fail(error, "config.json: %s is not %s", key, wanted);
+    return ttt__field_set_json(config, field, value, error);
 }
 
 /* One field of the file, which is at the top or in our own object. */
@@ -60,7 +43,7 @@ static bool read_field(ttt_config *config, bool top, const char *key, const json
                        ttt_error *error)
 {
     size_t count;
-    const ttt__field *fields = ttt__fields(&count);
+    const ttt__field *fields = ttt__config_fields(&count);
     for (size_t i = 0; i < count; i++) {
         const char *name = top ? fields[i].hf : fields[i].hf == NULL ? fields[i].name : NULL;
         if (name != NULL && strcmp(name, key) == 0)
@@ -103,7 +86,7 @@ static bool read_mixer(const json_t *root, const json_t *ours, ttt_mixer *mixer,
     *mixer = scratch.mixer;
     if (named == NULL)
         return true;
-    if (!set_json(&scratch, &ttt__fields(&count)[0], "mixer", named, error))
+    if (!set_json(&scratch, &ttt__config_fields(&count)[0], "mixer", named, error))
         return false;
     if (type != NULL && scratch.mixer != *mixer)
         return ttt__fail(error, "config.json: ttt_layer_type \"%s\" contradicts mixer \"%s\"", word,
@@ -161,53 +144,9 @@ bool ttt_config_read(ttt_config *config, const char *path, ttt_error *error)
 /* ---- writing -----------------------------------------------------------------------------------
  */
 
-static json_t *json_of(const ttt_config *config, const ttt__field *field)
+static bool put(json_t *object, const char *key, json_t *value)
 {
-    const void *at = (const char *)config + field->offset;
-    switch (field->kind) {
-    case TTT__INT:
-        return json_integer(*(const int64_t *)at);
-    case TTT__REAL:
-        return json_real(*(const double *)at);
-    case TTT__BOOL:
-        return json_boolean(*(const bool *)at);
-    case TTT__MIXER:
-    case TTT__FEATURES:
-        return json_string(ttt__word(config, field));
-    }
-    return NULL;
-}
-
-/* The fewest digits that bring every real number back. */
-static int digits_of(const ttt_config *config)
-{
-    size_t count;
-    const ttt__field *fields = ttt__fields(&count);
-    int digits = 1;
-    for (size_t i = 0; i < count; i++) {
-        if (fields[i].kind != TTT__REAL)
-            continue;
-        double value = *(const double *)((const char *)config + fields[i].offset);
-        char text[40];
-        while (digits < 17) {
-            snprintf(text, sizeof text, "%.*g", digits, value);
-            if (strtod(text, NULL) == value)
-                break;
-            digits++;
-        }
-    }
-    return digits;
-}
-
-/* Takes the objects over; NULL when anything is missing. */
-static char *dump(const ttt_config *config, json_t *root, bool ok, ttt_error *error)
-{
-    size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION((size_t)digits_of(config));
-    char *text = ok ? json_dumps(root, flags) : NULL;
-    json_decref(root);
-    if (text == NULL)
-        ttt__no_memory(error);
-    return text;
+    return json_object_set_new(object, key, value) == 0;
 }
 
 char *ttt_config_show(const ttt_config *config, ttt_error *error)
@@ -218,19 +157,12 @@ char *ttt_config_show(const ttt_config *config, ttt_error *error)
     if (params == NULL)
         return NULL;
     size_t count;
-    const ttt__field *fields = ttt__fields(&count);
+    const ttt__field *fields = ttt__config_fields(&count);
     json_t *root = json_object();
-    bool ok = root != NULL;
-    for (size_t i = 0; ok && i < count; i++)
-        ok = json_object_set_new(root, fields[i].name, json_of(config, &fields[i])) == 0;
-    ok = ok && json_object_set_new(root, "parameters", json_integer(params->elements)) == 0;
+    bool ok = ttt__fields_put(config, fields, count, root) &&
+              put(root, "parameters", json_integer(params->elements));
     ttt_params_free(params);
-    return dump(config, root, ok, error);
-}
-
-static bool put(json_t *object, const char *key, json_t *value)
-{
-    return json_object_set_new(object, key, value) == 0;
+    return ttt__fields_dump(config, fields, count, root, ok, error);
 }
 
 char *ttt_config_text(const ttt_config *config, ttt_error *error)
@@ -238,7 +170,7 @@ char *ttt_config_text(const ttt_config *config, ttt_error *error)
     if (!ttt_config_check(config, error))
         return NULL;
     size_t count;
-    const ttt__field *fields = ttt__fields(&count);
+    const ttt__field *fields = ttt__config_fields(&count);
     json_t *root = json_object(), *ours = json_object();
     bool ok = root != NULL && ours != NULL;
     ok = ok && put(root, "model_type", json_string("ttt"));
@@ -252,11 +184,11 @@ char *ttt_config_text(const ttt_config *config, ttt_error *error)
     for (size_t i = 0; ok && i < count; i++) {
         bool top = fields[i].hf != NULL;
         ok = put(top ? root : ours, top ? fields[i].hf : fields[i].name,
-                 json_of(config, &fields[i]));
+                 ttt__field_json(config, &fields[i]));
     }
     ok = ok && json_object_set(root, "ttt_c", ours) == 0;
     json_decref(ours);
-    return dump(config, root, ok, error);
+    return ttt__fields_dump(config, fields, count, root, ok, error);
 }
 
 bool ttt_config_write(const ttt_config *config, const char *path, ttt_error *error)

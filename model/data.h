@@ -1,4 +1,4 @@
-/* What the data side of the room shares: failures, fields of a configuration, JSON, whole files. */
+/* What the data side of the room shares: failures, records of named fields, JSON, whole files. */
 #ifndef MODEL_DATA_H
 #define MODEL_DATA_H
 
@@ -11,26 +11,50 @@
 bool ttt__fail(ttt_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool ttt__no_memory(ttt_error *error);
 
-/* ---- fields of a configuration: config.c -------------------------------------------------------
+/* ---- records of named fields: fields.c ---------------------------------------------------------
  */
 
-typedef enum ttt__kind { TTT__INT, TTT__REAL, TTT__BOOL, TTT__MIXER, TTT__FEATURES } ttt__kind;
+typedef enum ttt__kind {
+    TTT__INT,  /* int64_t */
+    TTT__REAL, /* double */
+    TTT__BOOL, /* bool */
+    TTT__WORD, /* an enum from 0 on, of the size of an int */
+} ttt__kind;
 
 typedef struct ttt__field {
     const char *name; /* of --set */
     const char *hf;   /* of config.json at the top; NULL: there in the object "ttt_c" */
     ttt__kind kind;
-    size_t offset; /* into ttt_config */
-    double low, high;
+    size_t offset;            /* into the record */
+    double low, high;         /* of numbers */
+    const char *const *words; /* of an enum, NULL behind the last */
 } ttt__field;
 
-const ttt__field *ttt__fields(size_t *count);
-/* Range checks; `name` is what the user called it. */
-bool ttt__set_int(ttt_config *config, const ttt__field *field, int64_t value, ttt_error *error);
-bool ttt__set_real(ttt_config *config, const ttt__field *field, double value, ttt_error *error);
-bool ttt__set_word(ttt_config *config, const ttt__field *field, const char *word, ttt_error *error);
-/* The word of a field of a kind that has words. */
-const char *ttt__word(const ttt_config *config, const ttt__field *field);
+/* NULL when there is none. */
+const ttt__field *ttt__field_find(const ttt__field *fields, size_t count, const char *name);
+/* By text or by JSON, which must be of the field's kind; what is out of range is refused. */
+bool ttt__field_set(void *record, const ttt__field *field, const char *value, ttt_error *error);
+bool ttt__field_set_json(void *record, const ttt__field *field, const json_t *value,
+                         ttt_error *error);
+/* What the JSON is not though the field's kind wants it, "a number"; NULL when all is well. */
+const char *ttt__field_wants(const ttt__field *field, const json_t *value);
+/* All numbers are in their ranges, and all enums have words. */
+bool ttt__fields_check(const void *record, const ttt__field *fields, size_t count,
+                       ttt_error *error);
+/* One field's value, NULL when out of memory; all of them by name into an object. The record must
+ * be good by ttt__fields_check. */
+json_t *ttt__field_json(const void *record, const ttt__field *field);
+bool ttt__fields_put(const void *record, const ttt__field *fields, size_t count, json_t *object);
+/* The text of an object with the fields' values, with as few digits as bring them back; the caller
+ * frees it. Takes the object over; when it is not `ok`, there was no memory for all of it. */
+char *ttt__fields_dump(const void *record, const ttt__field *fields, size_t count, json_t *object,
+                       bool ok, ttt_error *error);
+
+/* ---- configurations: config.c ------------------------------------------------------------------
+ */
+
+/* The mixer is the first. */
+const ttt__field *ttt__config_fields(size_t *count);
 /* What a configuration file may leave out. */
 void ttt__config_defaults(ttt_config *config, ttt_mixer mixer);
 

@@ -3,33 +3,22 @@
 
 #include "model/data.h"
 
-#include <errno.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- fields ------------------------------------------------------------------------------------
  */
 
-typedef struct field {
-    const char *name;
-    bool real; /* double, else int64_t */
-    size_t offset;
-    double low, high;
-} field;
-
 /* Steps are counted in s32 and rates computed from them in f32, which counts to 2^24 exactly. */
 #define MOST_STEPS ((double)(1 << 24))
-#define WHOLE(name, low, high)                              \
-    {                                                       \
-#name, false, offsetof(ttt_recipe, name), low, high \
+#define WHOLE(name, low, high)                                             \
+    {                                                                      \
+#name, NULL, TTT__INT, offsetof(ttt_recipe, name), low, high, NULL \
     }
-#define REAL(name, low, high)                              \
-    {                                                      \
-#name, true, offsetof(ttt_recipe, name), low, high \
+#define REAL(name, low, high)                                               \
+    {                                                                       \
+#name, NULL, TTT__REAL, offsetof(ttt_recipe, name), low, high, NULL \
     }
-static const field fields[] = {
+static const ttt__field fields[] = {
     WHOLE(steps, 1, MOST_STEPS),
     WHOLE(warmup_steps, 0, MOST_STEPS),
     REAL(peak_lr, 0, 1e3),
@@ -49,70 +38,25 @@ static const field fields[] = {
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
-static const field *find(const char *name)
+/* NULL on error. */
+static const ttt__field *find(const char *name, ttt_error *error)
 {
-    for (int i = 0; i < N_FIELDS; i++) {
-        if (strcmp(fields[i].name, name) == 0)
-            return &fields[i];
-    }
-    return NULL;
-}
-
-static int64_t *whole(ttt_recipe *recipe, const field *f)
-{
-    return (int64_t *)(void *)((char *)recipe + f->offset);
-}
-
-static double *real(ttt_recipe *recipe, const field *f)
-{
-    return (double *)(void *)((char *)recipe + f->offset);
-}
-
-static bool set_whole(ttt_recipe *recipe, const field *f, int64_t value, ttt_error *error)
-{
-    if ((double)value < f->low || (double)value > f->high)
-        return ttt__fail(error, "%s: %lld is not from %.0f to %.0f", f->name, (long long)value,
-                         f->low, f->high);
-    *whole(recipe, f) = value;
-    return true;
-}
-
-static bool set_real(ttt_recipe *recipe, const field *f, double value, ttt_error *error)
-{
-    if (!(value >= f->low && value <= f->high))
-        return ttt__fail(error, "%s: %g is not from %g to %g", f->name, value, f->low, f->high);
-    *real(recipe, f) = value;
-    return true;
+    const ttt__field *field = ttt__field_find(fields, N_FIELDS, name);
+    if (field == NULL)
+        ttt__fail(error, "a recipe has no field \"%.60s\"", name);
+    return field;
 }
 
 bool ttt_recipe_set(ttt_recipe *recipe, const char *name, const char *value, ttt_error *error)
 {
-    const field *f = find(name);
-    char *end;
-    if (f == NULL)
-        return ttt__fail(error, "a recipe has no field \"%.60s\"", name);
-    if (f->real) {
-        double number = strtod(value, &end);
-        if (end == value || *end != '\0' || !isfinite(number))
-            return ttt__fail(error, "%s: \"%.60s\" is not a number", name, value);
-        return set_real(recipe, f, number, error);
-    }
-    errno = 0;
-    long long number = strtoll(value, &end, 10);
-    if (errno != 0 || end == value || *end != '\0')
-        return ttt__fail(error, "%s: \"%.60s\" is not a whole number", name, value);
-    return set_whole(recipe, f, number, error);
+    const ttt__field *field = find(name, error);
+    return field != NULL && ttt__field_set(recipe, field, value, error);
 }
 
 bool ttt_recipe_check(const ttt_recipe *recipe, ttt_error *error)
 {
-    ttt_recipe copy = *recipe;
-    for (int i = 0; i < N_FIELDS; i++) {
-        const field *f = &fields[i];
-        if (f->real ? !set_real(&copy, f, *real(&copy, f), error)
-                    : !set_whole(&copy, f, *whole(&copy, f), error))
-            return false;
-    }
+    if (!ttt__fields_check(recipe, fields, N_FIELDS, error))
+        return false;
     if (recipe->warmup_steps >= recipe->steps)
         return ttt__fail(error, "warmup_steps %lld leaves nothing of steps %lld",
                          (long long)recipe->warmup_steps, (long long)recipe->steps);
@@ -192,50 +136,24 @@ bool ttt_recipe_preset(ttt_recipe *recipe, const char *name, const char *mixer, 
 /* ---- JSON --------------------------------------------------------------------------------------
  */
 
-/* The fewest digits that bring every real number back. */
-static int digits_of(ttt_recipe *recipe)
-{
-    int digits = 1;
-    char text[40];
-    for (int i = 0; i < N_FIELDS; i++) {
-        double value = fields[i].real ? *real(recipe, &fields[i]) : 0;
-        while (digits < 17 &&
-               (snprintf(text, sizeof text, "%.*g", digits, value), strtod(text, NULL) != value))
-            digits++;
-    }
-    return digits;
-}
-
 char *ttt_recipe_text(const ttt_recipe *recipe, ttt_error *error)
 {
-    ttt_recipe copy = *recipe;
     if (!ttt_recipe_check(recipe, error))
         return NULL;
     json_t *root = json_object();
-    bool ok = root != NULL;
-    for (int i = 0; ok && i < N_FIELDS; i++) {
-        const field *f = &fields[i];
-        json_t *value = f->real ? json_real(*real(&copy, f)) : json_integer(*whole(&copy, f));
-        ok = json_object_set_new(root, f->name, value) == 0;
-    }
-    size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION((size_t)digits_of(&copy));
-    char *text = ok ? json_dumps(root, flags) : NULL;
-    json_decref(root);
-    if (text == NULL)
-        ttt__no_memory(error);
-    return text;
+    bool ok = ttt__fields_put(recipe, fields, N_FIELDS, root);
+    return ttt__fields_dump(recipe, fields, N_FIELDS, root, ok, error);
 }
 
 static bool set_json(ttt_recipe *recipe, const char *name, const json_t *value, ttt_error *error)
 {
-    const field *f = find(name);
-    if (f == NULL)
-        return ttt__fail(error, "a recipe has no field \"%.60s\"", name);
-    if (f->real && json_is_number(value))
-        return set_real(recipe, f, json_number_value(value), error);
-    if (!f->real && json_is_integer(value))
-        return set_whole(recipe, f, json_integer_value(value), error);
-    return ttt__fail(error, "%s: not a %s", name, f->real ? "number" : "whole number");
+    const ttt__field *field = find(name, error);
+    if (field == NULL)
+        return false;
+    const char *wanted = ttt__field_wants(field, value);
+    if (wanted != NULL)
+        return ttt__fail(error, "%s: not %s", name, wanted);
+    return ttt__field_set_json(recipe, field, value, error);
 }
 
 bool ttt_recipe_parse(ttt_recipe *recipe, const char *json, size_t size, ttt_error *error)

@@ -19,8 +19,9 @@ static pjrt_status *open_client(const char *name, ttt_place *place)
     pjrt_plugin *plugin;
     PJRT_TRY(pjrt_plugin_load(name, &plugin));
     /* Only the CPU plugin can be as many devices as one likes. */
-    bool cpu = strstr(pjrt_plugin_path(plugin), "cpu") != NULL;
-    pjrt_client_options options = {.cpu_devices = cpu ? place->n_devices : 0};
+    const char *path = pjrt_plugin_path(plugin), *slash = strrchr(path, '/');
+    bool many = place->n_devices > 1 && strstr(slash == NULL ? path : slash, "cpu") != NULL;
+    pjrt_client_options options = {.cpu_devices = many ? place->n_devices : 0};
     PJRT_TRY(pjrt_client_create(plugin, &options, &place->client));
     size_t there = pjrt_client_num_devices(place->client);
     if (there < (size_t)place->n_devices)

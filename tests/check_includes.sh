@@ -21,7 +21,7 @@ check_tree() {
         may["model"] = " hlo_builder "
         public["pjrt"] = "^pjrt/pjrt[^/]*[.]h$"
         public["hlo_builder"] = "^hlo_builder/hlo[^/]*[.]h$"
-        public["model"] = "^model/ttt_model[^/]*[.]h$"
+        public["model"] = "^model/ttt_(model|train)[^/]*[.]h$"
         public["kernels"] = "^kernels/ttt_kernels[^/]*[.]h$"
         public["runtime"] = "^runtime/ttt_runtime[^/]*[.]h$"
     }

@@ -2,6 +2,7 @@
 #include "tools/cmd.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -223,6 +224,11 @@ json_t *cmd_json_option(const pjrt_option *option)
         return json_boolean(option->boolean);
     }
     return json_null();
+}
+
+json_t *cmd_json_number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
 }
 
 const char *cmd_quantity(double value, const char *unit)

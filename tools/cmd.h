@@ -71,6 +71,7 @@ PJRT_MUST_CHECK pjrt_status *cmd_write_file(const char *path, const char *bytes,
 
 double cmd_seconds(void);
 json_t *cmd_json_option(const pjrt_option *option);
+json_t *cmd_json_number(double value); /* null for what JSON has not: infinities and NaN */
 
 /* "1.5 GB", "312 TFLOP/s": three digits and a decimal prefix, into one of a few static places. */
 const char *cmd_quantity(double value, const char *unit);

@@ -24,7 +24,7 @@ static const char help[] =
     "  --batch N          sequences a step (default: one for each of data x fsdp)\n"
     "  --context N        tokens of each (default 2048); of decode what attention remembers\n"
     "  --accumulation N   train: the batch goes through the network in N parts\n"
-    "\n" MODEL_OPTIONS_HELP "\n" PROGRAM_OPTIONS_HELP "\n"
+    "\n" MODEL_OPTIONS_HELP "\n" PROGRAM_OPTIONS_HELP PROGRAM_REMAT_HELP "\n"
     "  --emit FILE        write the program, StableHLO text\n"
     "  --save FILE        write the executable, with a stamp that ttt checks when it loads it\n"
     "  --optimized FILE   write the optimized program, a serialized HloModuleProto\n"
@@ -51,6 +51,7 @@ typedef struct compile_options {
 static const cmd_option options[] = {
     MODEL_OPTIONS(compile_options, model),
     PROGRAM_OPTIONS(compile_options, program),
+    PROGRAM_OPTION_REMAT(compile_options, program),
     {"step", "", CMD_TEXT, AT(step)},
     {"target", "", CMD_TEXT, AT(target)},
     {"emit", "", CMD_TEXT, AT(emit)},
@@ -170,6 +171,12 @@ static pjrt_status *compile(compiling *c)
     return compiled_make(&c->result, pjrt_program_text(c->text), &how, o->save, o->optimized);
 }
 
+/* One token at a time has one form. */
+static const char *form_of(const compiling *c)
+{
+    return c->task.kind == TTT_TASK_DECODE ? "primal" : program_form(&c->options->program);
+}
+
 static json_t *mesh_json(const ttt_mesh *mesh)
 {
     json_t *json = json_object();
@@ -191,7 +198,7 @@ static int print_json(const compiling *c)
                   "step", o->step, "mixer", ttt_mixer_name(c->config.mixer), "parameters",
                   (json_int_t)c->params->elements, "mesh", mesh_json(&c->mesh), "batch",
                   (json_int_t)c->task.batch, "context", (json_int_t)c->task.time, "form",
-                  program_form(&o->program), "dtype", hlo_type_name(o->program.dtype), "layers",
+                  form_of(c), "dtype", hlo_type_name(o->program.dtype), "layers",
                   program_layers(&o->program), "remat", program_remat(&o->program), "build_seconds",
                   c->build_seconds, "text_bytes", (json_int_t)strlen(c->text),
                   "cycles_in_mini_batch_loops", compiled_cycles_under(&c->result, "learn"),
@@ -212,7 +219,7 @@ static void print_text(const compiling *c)
     printf("%s of %lld parameters, %lld x %lld tokens, %s, %s, layers %s: built in %.2f s, %s of "
            "text\n",
            ttt_mixer_name(c->config.mixer), (long long)c->params->elements,
-           (long long)c->task.batch, (long long)c->task.time, program_form(&o->program),
+           (long long)c->task.batch, (long long)c->task.time, form_of(c),
            hlo_type_name(o->program.dtype), program_layers(&o->program), c->build_seconds,
            cmd_quantity((double)strlen(c->text), "B"));
     compiled_print(&c->result, o->top == 0 ? 8 : o->top);

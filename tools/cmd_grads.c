@@ -9,7 +9,10 @@ typedef struct grads_options {
     model_run_options run;
 } grads_options;
 
-static const cmd_option options[] = {MODEL_RUN_OPTIONS(grads_options, run)};
+static const cmd_option options[] = {
+    MODEL_RUN_OPTIONS(grads_options, run),
+    PROGRAM_OPTION_REMAT(grads_options, run.program),
+};
 static const char help[] =
     "usage: ttt grads --model DIR --tokens 1,4,7 --out grads.safetensors [options]\n"
     "\n"
@@ -18,7 +21,8 @@ static const char help[] =
     "parameters: F32, under the names and in the layouts of model.safetensors. Prints the loss "
     "and\n"
     "the norm of all gradients together.\n"
-    "\n" MODEL_RUN_HELP "  --json             loss, gradient_norm and times as JSON\n"
+    "\n" MODEL_RUN_HELP PROGRAM_REMAT_HELP
+    "  --json             loss, gradient_norm and times as JSON\n"
     "\n"
     "example: ttt init --preset tiny model && \\\n"
     "         ttt grads --model model --tokens 1,4,7,10,2 --out grads.safetensors\n";
@@ -38,8 +42,8 @@ static int report(const cmd_common *common, const model_run *run, double loss, d
     if (common->json) {
         json_t *json = model_run_json(run);
         json_object_set_new(json, "remat", json_string(program_remat(&run->options->program)));
-        json_object_set_new(json, "loss", json_real(loss));
-        json_object_set_new(json, "gradient_norm", json_real(norm));
+        json_object_set_new(json, "loss", cmd_json_number(loss));
+        json_object_set_new(json, "gradient_norm", cmd_json_number(norm));
         return cmd_print_json(json);
     }
     printf("loss %.9g, norm of the gradients %.9g\n", loss, norm);

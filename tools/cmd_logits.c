@@ -22,11 +22,13 @@ static const char help[] =
     "Writes the logits of the token after each of those given: a NumPy array [tokens, "
     "vocabulary],\n"
     "f32 (f64 with --dtype f64).\n"
-    "\n" MODEL_RUN_HELP
-    "  --diagnostics F    write what the learners did to F.npy: [layers, 4, tokens], the error of\n"
-    "                     a token's reconstruction by the learner as it started, as it was at the\n"
-    "                     start of the mini-batch, before and after learning from that token; and\n"
-    "                     print rates and norms of states. Of TTT layers, in the dual form\n"
+    "\n" MODEL_RUN_HELP "  --diagnostics F    write what the learners did to the .npy file F: "
+    "[layers, 4, tokens], the\n"
+    "                     error of a token's reconstruction by the learner as it started, as it "
+    "was\n"
+    "                     at the start of the mini-batch, before and after learning from that\n"
+    "                     token; and print rates and norms of states. Of TTT layers, in the dual\n"
+    "                     form\n"
     "  --json             times, shapes, rates and norms as JSON\n"
     "\n"
     "example: ttt init --preset tiny model && \\\n"
@@ -65,7 +67,7 @@ static pjrt_status *show_rows(const model_run *run, int index, const char *title
             printf("  layer %-4lld", (long long)i);
         for (int64_t k = 0; k < shape.dims[1]; k++) {
             double value = value_get(shape.type, data, (size_t)(i * shape.dims[1] + k));
-            json_array_append_new(row, json_real(value));
+            json_array_append_new(row, cmd_json_number(value));
             if (json == NULL)
                 printf(" %12.6g", value);
         }

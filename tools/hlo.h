@@ -1,4 +1,4 @@
-/* Private to the `ttt hlo` family of commands. */
+/* What the `ttt hlo` family of commands shares; `ttt compile` takes its XLA options too. */
 #ifndef TOOLS_HLO_H
 #define TOOLS_HLO_H
 

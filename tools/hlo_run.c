@@ -304,17 +304,14 @@ static json_t *result_json(const pjrt_shape *shape, const void *data, size_t cou
     if (count > 0) {
         double least, most, mean;
         summarise(shape, data, count, &least, &most, &mean);
-        /* JSON has neither infinities nor NaN. */
-        json_object_set_new(json, "min", isfinite(least) ? json_real(least) : json_null());
-        json_object_set_new(json, "max", isfinite(most) ? json_real(most) : json_null());
-        json_object_set_new(json, "mean", isfinite(mean) ? json_real(mean) : json_null());
+        json_object_set_new(json, "min", cmd_json_number(least));
+        json_object_set_new(json, "max", cmd_json_number(most));
+        json_object_set_new(json, "mean", cmd_json_number(mean));
     }
     if (count <= 64) {
         json_t *values = json_array();
-        for (size_t i = 0; i < count; i++) {
-            double v = value_get(shape->type, data, i);
-            json_array_append_new(values, isfinite(v) ? json_real(v) : json_null());
-        }
+        for (size_t i = 0; i < count; i++)
+            json_array_append_new(values, cmd_json_number(value_get(shape->type, data, i)));
         json_object_set_new(json, "values", values);
     }
     return json;

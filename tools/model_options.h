@@ -61,18 +61,21 @@ bool program_set_remat(const char *text, void *field);
          0,       program_set_dtype},                                                         \
         {"layers", "stacked or separate", CMD_CUSTOM, offsetof(type, member.layout),          \
          0,        program_set_layers},                                                       \
-        {"remat", "some, none or all", CMD_CUSTOM, offsetof(type, member.remat),              \
-         0,       program_set_remat},                                                         \
     {                                                                                         \
         "mesh", "", CMD_TEXT, offsetof(type, member.mesh), 0, NULL                            \
     }
-#define PROGRAM_OPTIONS_HELP                                                                     \
-    "  --form F           dual (default): mini-batches as matrix products; primal: token by\n"   \
-    "                     token, as when generating\n"                                           \
-    "  --dtype T          of activations and products: f32 (default), bf16; f64: of all there\n" \
-    "                     is, for comparisons on the CPU\n"                                      \
-    "  --layers L         stacked (default): a loop over the layers; separate: one after "       \
-    "another\n"                                                                                  \
+#define PROGRAM_OPTION_REMAT(type, member)                                         \
+    {                                                                              \
+        "remat", "some, none or all", CMD_CUSTOM, offsetof(type, member.remat), 0, \
+            program_set_remat                                                      \
+    }
+#define PROGRAM_OPTIONS_HELP                                                                       \
+    "  --form F           dual (default): mini-batches as matrix products; primal: token by\n"     \
+    "                     token, as when generating\n"                                             \
+    "  --dtype T          of activations and products: f32 (default) or bf16; f64: of all there\n" \
+    "                     is, for comparisons on the CPU\n"                                        \
+    "  --layers L         stacked (default): a loop over the layers; separate: one by one\n"
+#define PROGRAM_REMAT_HELP \
     "  --remat R          what the backward pass computes again: some (default), none, all\n"
 
 /* The words of these options as they would be written: "dual", "f32", "stacked", "some". */

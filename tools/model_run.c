@@ -3,8 +3,11 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- lists of numbers --------------------------------------------------------------------------
  */
@@ -50,7 +53,10 @@ static pjrt_status *read_tokens(const char *path, int_list *tokens)
     return NULL;
 }
 
-static pjrt_status *check_tokens(const int_list *tokens, int64_t vocabulary)
+/* ---- what can be said before weights are loaded ------------------------------------------------
+ */
+
+static pjrt_status *check_tokens(const int_list *tokens, int64_t least, int64_t vocabulary)
 {
     for (int64_t i = 0; i < tokens->count; i++) {
         if (tokens->list[i] < 0 || tokens->list[i] >= vocabulary)
@@ -59,6 +65,32 @@ static pjrt_status *check_tokens(const int_list *tokens, int64_t vocabulary)
                 "token %d at position %lld is not in the vocabulary of %lld: 0 to %lld",
                 tokens->list[i], (long long)i, (long long)vocabulary, (long long)vocabulary - 1);
     }
+    if (tokens->count < least)
+        return PJRT_FAIL(INVALID_ARGUMENT, "ttt",
+                         "two tokens or more, please: the loss is that of saying the next");
+    return NULL;
+}
+
+static pjrt_status *check_resets(const int_list *resets, int64_t tokens)
+{
+    for (int64_t i = 0; i < resets->count; i++) {
+        if (resets->list[i] < 0 || resets->list[i] >= tokens)
+            return PJRT_FAIL(INVALID_ARGUMENT, "ttt",
+                             "--resets: %d is no position of the %lld tokens: 0 to %lld",
+                             resets->list[i], (long long)tokens, (long long)tokens - 1);
+    }
+    return NULL;
+}
+
+/* The folder that a file will be in takes files. */
+static pjrt_status *check_out(const char *path)
+{
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    int length = slash == NULL ? 0 : slash == path ? 1 : (int)(slash - path);
+    snprintf(folder, sizeof folder, "%.*s", length == 0 ? 1 : length, length == 0 ? "." : path);
+    if (access(folder, W_OK | X_OK) != 0)
+        return PJRT_FAIL(UNAVAILABLE, "ttt", "%s: %s", path, strerror(errno));
     return NULL;
 }
 
@@ -96,21 +128,12 @@ static pjrt_status *add_input(model_run *run, hlo_type type, const void *data)
 static pjrt_status *add_resets(model_run *run, int64_t tokens)
 {
     const int_list *resets = &run->options->resets;
-    pjrt_status *st = NULL;
     unsigned char *mask = calloc((size_t)tokens, 1);
     if (mask == NULL)
         return PJRT_NO_MEMORY("ttt");
-    for (int64_t i = 0; i < resets->count && st == NULL; i++) {
-        int32_t at = resets->list[i];
-        if (at < 0 || at >= tokens)
-            st = PJRT_FAIL(INVALID_ARGUMENT, "ttt",
-                           "--resets: %d is no position of the %lld tokens: 0 to %lld", at,
-                           (long long)tokens, (long long)tokens - 1);
-        else
-            mask[at] = 1;
-    }
-    if (st == NULL)
-        st = add_input(run, HLO_PRED, mask);
+    for (int64_t i = 0; i < resets->count; i++)
+        mask[resets->list[i]] = 1;
+    pjrt_status *st = add_input(run, HLO_PRED, mask);
     free(mask);
     return st;
 }
@@ -119,9 +142,6 @@ static pjrt_status *add_resets(model_run *run, int64_t tokens)
 static pjrt_status *add_inputs(model_run *run, const int_list *tokens)
 {
     bool labels = run->task.kind != TTT_TASK_LOGITS;
-    if (tokens->count < 1 + labels)
-        return PJRT_FAIL(INVALID_ARGUMENT, "ttt",
-                         "two tokens or more, please: the loss is that of saying the next");
     run->task.batch = 1;
     run->task.time = tokens->count - labels;
     PJRT_TRY(add_input(run, HLO_S32, tokens->list));
@@ -160,14 +180,14 @@ static pjrt_status *run_once(model_run *run)
     return NULL;
 }
 
-/* The configuration is read first: what is wrong with the tokens shows before all weights are
- * loaded. */
 static pjrt_status *check_and_run(model_run *run, const cmd_common *common, int_list *tokens)
 {
     ttt_config config;
     model_options folder = {.model = run->options->model};
     PJRT_TRY(model_options_config(&folder, &config));
-    PJRT_TRY(check_tokens(tokens, config.vocab_size));
+    PJRT_TRY(check_tokens(tokens, run->task.kind == TTT_TASK_LOGITS ? 1 : 2, config.vocab_size));
+    PJRT_TRY(check_resets(&run->options->resets, tokens->count));
+    PJRT_TRY(check_out(run->options->out));
     PJRT_TRY(load(run, common));
     PJRT_TRY(add_inputs(run, tokens));
     return run_once(run);

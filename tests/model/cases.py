@@ -13,7 +13,7 @@ MAMBA_SMALL = {"n_layers": 2, "hidden_size": 20, "vocab_size": 19, "mamba_state"
 DUAL, PRIMAL = {"form": "dual"}, {"form": "primal"}
 DUAL_F64, PRIMAL_F64 = {"form": "dual", "dtype": "f64"}, {"form": "primal", "dtype": "f64"}
 SEPARATE = {"layers": "separate"}
-F32, F64 = {}, {"dtype": "f64"}
+F32, F64, BF16 = {}, {"dtype": "f64"}, {"dtype": "bf16"}
 
 # At the start, within a mini-batch of 16, at the start of one, one after the other, at the last token.
 RESETS = (0, 5, 16, 21, 22, 36)
@@ -48,13 +48,15 @@ class Case:
 
 def variants():
     """The learners on the backbones, in every way there is."""
-    plain = Sequence(37, (), [DUAL, DUAL_F64, PRIMAL, PRIMAL_F64, SEPARATE], [F32, SEPARATE], [F32])
-    resets = reset([DUAL, DUAL_F64, PRIMAL, PRIMAL_F64], [F32, F64], [F64])
-    every = [Case(f"{mixer} {backbone}", mixer, backbone, SMALL, [plain, resets])
-             for mixer in ("ttt_linear", "ttt_mlp") for backbone in ("transformer", "mamba")]
-    usual = [Case("as usual", mixer, "mamba", SMALL, [reset([DUAL, PRIMAL], [F32])], optimized=True)
-             for mixer in ("ttt_linear", "ttt_mlp", "attention")]
-    return every + usual
+    others = iter([SEPARATE, PRIMAL, {"remat": "none"}, {"remat": "all"}])
+    made = []
+    for mixer in ("ttt_linear", "ttt_mlp"):
+        for backbone in ("transformer", "mamba"):
+            plain = Sequence(37, (), [DUAL, DUAL_F64, PRIMAL, PRIMAL_F64, SEPARATE, BF16], [F32, next(others)], [F32])
+            resets = reset([DUAL, DUAL_F64, PRIMAL_F64], [F32, F64], [F64])
+            made.append(Case("variant", mixer, backbone, SMALL, [plain, resets]))
+        made.append(Case("as usual", mixer, "mamba", SMALL, [reset([DUAL], [F32])], optimized=True))
+    return made
 
 
 def sizes():
@@ -87,9 +89,9 @@ def sizes():
 
 def ladder():
     """The paper's ablations, one option at a time, and the lowest rungs together."""
-    def rung(mixer, backbone, **fields):
+    def rung(mixer, backbone, noise=0.3, **fields):
         name = "without " + ", ".join(f for f, v in fields.items() if v is False)
-        return Case(name, mixer, backbone, {**SMALL, **fields})
+        return Case(name, mixer, backbone, {**SMALL, **fields}, noise=noise)
 
     nothing = {"inner_bias": False, "inner_norm": False, "learnable_lr": False, "learnable_token_idx": False}
     return [
@@ -97,20 +99,20 @@ def ladder():
         rung("ttt_linear", "mamba", inner_bias=False),
         rung("ttt_mlp", "transformer", inner_bias=False),
         rung("ttt_linear", "transformer", inner_norm=False),
-        rung("ttt_mlp", "mamba", inner_norm=False),
+        rung("ttt_mlp", "mamba", 0.2, inner_norm=False),
         rung("ttt_linear", "mamba", learnable_lr=False, ttt_base_lr=0.1),
         rung("ttt_mlp", "transformer", learnable_token_idx=False),
         rung("ttt_linear", "mamba", post_norm=False),
         Case("without rotation", "ttt_linear", "mamba", {**SMALL, "rope_theta": 0}),
         rung("ttt_linear", "transformer", **nothing, ttt_base_lr=0.05, mini_batch_size=0),
-        rung("ttt_mlp", "transformer", **nothing, ttt_base_lr=0.02),
+        rung("ttt_mlp", "transformer", 0.2, **nothing, ttt_base_lr=0.002),
     ]
 
 
 def baselines():
     grouped = {**SMALL, "n_heads": 6, "n_kv_heads": 2}
     plain = {**SMALL, "features": "identity"}
-    every = [Sequence(37, (), [DUAL, PRIMAL, SEPARATE]), reset([DUAL_F64, PRIMAL_F64], [F64])]
+    every = [Sequence(37, (), [DUAL, PRIMAL, SEPARATE, BF16]), reset([DUAL_F64, PRIMAL_F64], [F64])]
     # Longer than the blocks and chunks that the mixers work in.
     long = [Sequence(300, (), [DUAL, DUAL_F64]), reset([DUAL_F64], [F64], length=300, resets=(7, 100, 256))]
     return [

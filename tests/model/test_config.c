@@ -127,7 +127,7 @@ static void fields(void **state)
     refused_field("n_layers", "99999999999999999999", "whole number");
     refused_field("hidden_size", "4294967296", "from 1");
     refused_field("rope_theta", "nan", "nan");
-    refused_field("rope_theta", "-1", "from 1");
+    refused_field("rope_theta", "-1", "from 0");
     refused_field("use_gate", "yes", "true or false");
     refused_field("features", "cosine", "identity, elu");
 }

@@ -288,13 +288,97 @@ static void starts_of_a_network(void **state)
     ttt_params_free(params);
 }
 
+/* ---- stacked layers ----------------------------------------------------------------------------
+ */
+
+/* That layer's parameter in a table of separate ones. */
+static const ttt_param *layer_of(const ttt_params *separate, const ttt_param *stacked, int layer)
+{
+    char name[128];
+    const char *star = strchr(stacked->name, '*');
+    if (star == NULL)
+        return find(separate, stacked->name);
+    snprintf(name, sizeof name, "%.*s%d%s", (int)(star - stacked->name), stacked->name, layer,
+             star + 1);
+    return find(separate, name);
+}
+
+/* A block over layers has the bits of one layer's block after another; outside the layers there is
+ * but one. */
+static void same_starts(const ttt_params *separate, const ttt_param *p, const int64_t *start,
+                        const int64_t *limit)
+{
+    enum { ROOM = 4096 };
+    float all[ROOM], one[ROOM];
+    int skip = p->layers == 0 ? 0 : 1;
+    int first = skip == 0 ? 0 : (int)start[0], end = skip == 0 ? 1 : (int)limit[0];
+    int64_t each = 1;
+    for (int i = skip; i < p->shape.rank; i++)
+        each *= limit[i] - start[i];
+    assert_true(each > 0 && end > first && each * (end - first) <= ROOM);
+    ttt_init_block(p, 5, start, limit, all);
+    for (int layer = first; layer < end; layer++) {
+        ttt_init_block(layer_of(separate, p, layer), 5, start + skip, limit + skip, one);
+        assert_memory_equal(all + each * (layer - first), one, (size_t)each * sizeof *one);
+    }
+}
+
+static void starts_alike(const ttt_params *separate, const ttt_param *p)
+{
+    int64_t start[HLO_MAX_RANK] = {0}, limit[HLO_MAX_RANK] = {0};
+    float whole[4096], pieces[4096];
+    for (int i = 0; i < p->shape.rank; i++)
+        limit[i] = p->shape.dims[i];
+    same_starts(separate, p, start, limit);
+    /* The whole by NULL is the block of all. */
+    size_t bytes = (size_t)hlo_shape_elements(&p->shape) * sizeof *whole;
+    assert_true(bytes <= sizeof whole);
+    ttt_init_block(p, 5, NULL, NULL, whole);
+    ttt_init_block(p, 5, start, limit, pieces);
+    assert_memory_equal(whole, pieces, bytes);
+    /* Two layers of three, and of each a part that ends before the edge. */
+    for (int i = 0; i < p->shape.rank; i++) {
+        start[i] = p->shape.dims[i] / 3;
+        limit[i] = p->shape.dims[i] - p->shape.dims[i] / 4;
+    }
+    same_starts(separate, p, start, limit);
+}
+
+static void stacked_as_separate(void **state)
+{
+    static const char *const mixers[] = {"ttt_linear", "ttt_mlp", "attention", "mamba"};
+    (void)state;
+    for (size_t m = 0; m < sizeof mixers / sizeof *mixers; m++) {
+        ttt_config config;
+        ttt_error error;
+        assert_true(ttt_config_preset(&config, "tiny", mixers[m], "mamba", &error));
+        config.n_layers = 3;
+        config.hidden_size = 8;
+        config.intermediate_size = 12;
+        config.vocab_size = 11;
+        ttt_params *separate = ttt_params_new(&config, TTT_SEPARATE, &error);
+        ttt_params *stacked = ttt_params_new(&config, TTT_STACKED, &error);
+        assert_true(separate != NULL && stacked != NULL);
+        assert_int_equal(stacked->elements, separate->elements);
+        for (int i = 0; i < stacked->count; i++)
+            starts_alike(separate, &stacked->list[i]);
+        ttt_params_free(separate);
+        ttt_params_free(stacked);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_and_shapes), cmocka_unit_test(tensors_per_layer),
-        cmocka_unit_test(untied),           cmocka_unit_test(shardings),
-        cmocka_unit_test(golden_values),    cmocka_unit_test(pieces),
-        cmocka_unit_test(distributions),    cmocka_unit_test(starts_of_a_network),
+        cmocka_unit_test(names_and_shapes),
+        cmocka_unit_test(tensors_per_layer),
+        cmocka_unit_test(untied),
+        cmocka_unit_test(shardings),
+        cmocka_unit_test(golden_values),
+        cmocka_unit_test(pieces),
+        cmocka_unit_test(distributions),
+        cmocka_unit_test(starts_of_a_network),
+        cmocka_unit_test(stacked_as_separate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

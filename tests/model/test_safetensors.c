@@ -248,19 +248,24 @@ typedef struct model {
     ttt_params *params;
 } model;
 
-static model small_model(const char *mixer)
+static model model_of(const char *mixer, int64_t layers, ttt_layout layout)
 {
     model m;
     ttt_error error;
     assert_true(ttt_config_preset(&m.config, "tiny", mixer, "mamba", &error));
-    m.config.n_layers = 2;
+    m.config.n_layers = layers;
     m.config.hidden_size = 8;
     m.config.intermediate_size = 12;
     m.config.vocab_size = 11;
     m.config.mini_batch_size = 4;
-    m.params = ttt_params_new(&m.config, TTT_SEPARATE, &error);
+    m.params = ttt_params_new(&m.config, layout, &error);
     assert_non_null(m.params);
     return m;
+}
+
+static model small_model(const char *mixer)
+{
+    return model_of(mixer, 2, TTT_SEPARATE);
 }
 
 static bool start_one(void *ctx, int index, float *out, ttt_error *error)
@@ -316,6 +321,110 @@ static void there_and_back(void **state)
     ttt_params_free(m.params);
     support_remove_folder(folder);
 }
+
+/* ---- stacked parameters ------------------------------------------------------------------------
+ */
+
+static void save(const model *m, const char *path, hlo_type type)
+{
+    ttt_error error = {""};
+    if (!ttt_params_save(m->params, path, type, start_one, (void *)m, &error))
+        fail_msg("%s", error.message);
+}
+
+static ttt_tensors *open_for(const model *m, const char *path)
+{
+    ttt_error error = {""};
+    ttt_tensors *tensors = ttt_tensors_open(path, &error);
+    if (tensors == NULL || !ttt_params_match(m->params, tensors, &error))
+        fail_msg("%s", error.message);
+    return tensors;
+}
+
+/* Each layer of a stacked array is what the layout of one array a layer loads. */
+static void loads_alike(const model *stacked, const model *separate, const ttt_tensors *tensors)
+{
+    enum { LAYERS = 3, EACH = 1024 };
+    int seen = 0;
+    for (int i = 0; i < stacked->params->count; i++) {
+        float all[LAYERS * EACH], one[EACH];
+        const ttt_param *p = &stacked->params->list[i];
+        int64_t layers = p->layers == 0 ? 1 : p->layers;
+        size_t each = (size_t)(hlo_shape_elements(&p->shape) / layers);
+        ttt_error error = {""};
+        assert_true(layers <= LAYERS && each <= EACH);
+        assert_true(ttt_params_load(stacked->params, i, tensors, all, &error));
+        for (int64_t layer = 0; layer < layers; layer++) {
+            char name[TTT__NAME];
+            ttt_param file = ttt__param_layer(p, layer, name);
+            int index = ttt_params_find(separate->params, file.name);
+            assert_true(index >= 0);
+            assert_true(ttt_params_load(separate->params, index, tensors, one, &error));
+            assert_memory_equal(all + (size_t)layer * each, one, each * sizeof *one);
+            seen++;
+        }
+    }
+    assert_int_equal(seen, separate->params->count);
+}
+
+static void same_tensors(const ttt_tensors *a, const ttt_tensors *b)
+{
+    assert_int_equal(ttt_tensors_count(a), ttt_tensors_count(b));
+    for (int i = 0; i < ttt_tensors_count(a); i++) {
+        const ttt_tensor *x = ttt_tensors_get(a, i), *y = ttt_tensors_get(b, i);
+        assert_string_equal(x->name, y->name);
+        assert_true(hlo_shape_equal(&x->shape, &y->shape));
+        assert_int_equal(x->size, y->size);
+        assert_memory_equal(x->data, y->data, x->size);
+    }
+}
+
+static void same_bytes(const char *a, const char *b)
+{
+    size_t n, m;
+    unsigned char *x = support_read_file(a, &n), *y = support_read_file(b, &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(x, y, n);
+    free(x);
+    free(y);
+}
+
+/* Files do not tell the layout: the same tensors, loaded alike. The order of several layers' data
+ * is that of the table, so bytes are the same where there is only one. */
+static void layouts_in_files(const char *mixer, int64_t layers, hlo_type type)
+{
+    char folder[PATH_MAX];
+    model separate = model_of(mixer, layers, TTT_SEPARATE);
+    model stacked = model_of(mixer, layers, TTT_STACKED);
+    support_new_folder(folder);
+    const char *one = support_path(folder, "separate"), *other = support_path(folder, "stacked");
+    save(&separate, one, type);
+    save(&stacked, other, type);
+    ttt_tensors *a = open_for(&stacked, one), *b = open_for(&separate, other);
+    loads_alike(&stacked, &separate, a);
+    same_tensors(a, b);
+    if (layers == 1)
+        same_bytes(one, other);
+    ttt_tensors_free(a);
+    ttt_tensors_free(b);
+    ttt_params_free(separate.params);
+    ttt_params_free(stacked.params);
+    support_remove_folder(folder);
+}
+
+static void stacked_as_separate(void **state)
+{
+    static const char *const mixers[] = {"ttt_linear", "ttt_mlp", "attention", "mamba"};
+    (void)state;
+    for (size_t i = 0; i < sizeof mixers / sizeof *mixers; i++) {
+        layouts_in_files(mixers[i], 3, HLO_F32);
+        layouts_in_files(mixers[i], 3, HLO_BF16);
+        layouts_in_files(mixers[i], 1, HLO_F32);
+    }
+}
+
+/* ---- writing -----------------------------------------------------------------------------------
+ */
 
 static bool fail_at_three(void *ctx, int index, float *out, ttt_error *error)
 {
@@ -519,12 +628,19 @@ static void files_that_are_none(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_headers),   cmocka_unit_test(bad_placement),
-        cmocka_unit_test(bad_json),       cmocka_unit_test(bad_lengths),
-        cmocka_unit_test(cut_short),      cmocka_unit_test(element_types),
-        cmocka_unit_test(there_and_back), cmocka_unit_test(nothing_left_behind),
-        cmocka_unit_test(writer_refuses), cmocka_unit_test(other_networks),
-        cmocka_unit_test(shards),         cmocka_unit_test(files_that_are_none),
+        cmocka_unit_test(good_headers),
+        cmocka_unit_test(bad_placement),
+        cmocka_unit_test(bad_json),
+        cmocka_unit_test(bad_lengths),
+        cmocka_unit_test(cut_short),
+        cmocka_unit_test(element_types),
+        cmocka_unit_test(there_and_back),
+        cmocka_unit_test(stacked_as_separate),
+        cmocka_unit_test(nothing_left_behind),
+        cmocka_unit_test(writer_refuses),
+        cmocka_unit_test(other_networks),
+        cmocka_unit_test(shards),
+        cmocka_unit_test(files_that_are_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

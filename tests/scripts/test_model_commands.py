@@ -108,9 +108,10 @@ def test_wrong_use(scratch):
         check_fails("no such form", 2, [*good, "--form", "triple"], "dual or primal")
         check_fails("no such type", 2, [*good, "--dtype", "f16"], "bf16")
         check_fails("no such layers", 2, [*good, "--layers", "heaped"], "stacked or separate")
-        check_fails("no such remat", 2, [*good, "--remat", "much"], "some, none or all")
         check_fails("no such axis", 2, [*good, "--mesh", "rows=2"], "rows=2", "data, fsdp and model")
         check_fails("a mesh without numbers", 2, [*good, "--mesh", "data=two"], "data=two")
+    check_fails("no such remat", 2, ["grads", "--remat", "much"], "some, none or all")
+    check_fails("nothing to keep of logits", 2, ["logits", "--remat", "all"], "--remat")
     check_fails("compile without a step", 2, ["compile", "--preset", "tiny", "--target", "cpu"], "--step", "decode")
     check_fails("no such step", 2, ["compile", "--preset", "tiny", "--target", "cpu", "--step", "backward"], "--step")
     check_fails("compile without a target", 2, ["compile", "--preset", "tiny", "--step", "train"], "--target")
@@ -151,13 +152,13 @@ def test_failures(scratch, folder, attention):
 def test_logits(folder):
     right = folder.logits()
     check("logits", right.shape == (len(TOKENS), 32) and right.dtype == np.float32, (right.shape, right.dtype))
-    # Seen: 4e-7 and less; logits are of order 0.1.
+    # Seen: 9e-8 and less; logits are of order 0.1.
     check_close("token by token", folder.logits("--form", "primal"), right, 1e-5)
     check_close("layers one by one", folder.logits("--layers", "separate"), right, 1e-5)
     wide = folder.logits("--dtype", "f64")
     check("f64 in full", wide.dtype == np.float64 and (wide != wide.astype(np.float32)).any(), wide.dtype)
     check_close("f64", wide, right, 1e-5)
-    # Seen: 2e-3.
+    # Seen: 3e-3.
     check_close("bf16", folder.logits("--dtype", "bf16"), right, 2e-2)
     for mesh in ["data=2,model=2", "fsdp=4"]:
         check_close(f"on four devices, {mesh}", folder.logits("--mesh", mesh), right, 1e-5)
@@ -198,7 +199,7 @@ def test_grads(folder):
     check("names and shapes of the file", {n: a.shape for n, a in right.items()} == {n: a.shape for n, a in weights.items()})
     logits = folder.logits("--dtype", "f64")[:-1]
     loss = np.mean(np.log(np.exp(logits).sum(-1)) - logits[np.arange(len(logits)), TOKENS[1:]])
-    # Seen: 2e-8.
+    # Seen: 4e-7.
     check("the loss of the logits", abs(told["loss"] - loss) < 1e-5, (told["loss"], loss))
     norm = np.sqrt(sum(np.sum(a.astype(np.float64)**2) for a in right.values()))
     check("the norm of the file", abs(told["gradient_norm"] - norm) < 1e-9 * norm, (told["gradient_norm"], norm))
@@ -206,7 +207,7 @@ def test_grads(folder):
                     ["--mesh", "fsdp=2,model=2"]]:
         other, grads = folder.grads(*options)
         error = max((np.abs(grads[n] - a).max() / np.abs(a).max() for n, a in right.items()), default=np.inf) if grads else np.inf
-        # Seen: 2e-6.
+        # Seen: 1e-5.
         check(f"grads {options}", abs(other["loss"] - told["loss"]) < 1e-5 and error < 1e-4, (other["loss"], error))
     r = run("grads", "--model", folder.path, "--tokens", LIST, "--out", folder.file("grads.safetensors"))
     check("as text", r.returncode == 0 and r.stdout.startswith("loss "), r.stdout)
@@ -217,7 +218,7 @@ def test_slope(folder):
     path, rng = folder.file("model.safetensors"), np.random.default_rng(3)
     weights = tensors_of(path)
     _, grads = folder.grads("--dtype", "f64")
-    moves = {n: 1e-3 * rng.normal(size=a.shape) for n, a in weights.items()}
+    moves = {n: 1e-6 * rng.normal(size=a.shape) for n, a in weights.items()}
     plus = {n: (a + moves[n]).astype(np.float32) for n, a in weights.items()}
     minus = {n: (a - moves[n]).astype(np.float32) for n, a in weights.items()}
     losses = []
@@ -226,8 +227,8 @@ def test_slope(folder):
         if arrays is not weights:
             losses.append(folder.grads("--dtype", "f64")[0]["loss"])
     slope = sum(np.sum(grads[n] * (plus[n].astype(np.float64) - minus[n])) for n in weights) if grads else np.nan
-    # Seen: 2e-4 of it, which is the third derivative's.
-    check("a finite difference", abs(losses[0] - losses[1] - slope) < 5e-3 * abs(slope), (losses, slope))
+    # Seen: 8e-6 of it; the rest of a larger move is the third derivative's.
+    check("a finite difference", abs(losses[0] - losses[1] - slope) < 1e-4 * abs(slope), (losses, slope))
 
 
 def compile_json(*words):
