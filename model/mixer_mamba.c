@@ -76,10 +76,12 @@ static hlo_val beside(hlo_graph *g, hlo_val x, bool channels)
 {
     const hlo_shape *s = hlo_shape_of(g, x);
     hlo_dims dims = {.n = s->rank + 1};
-    for (int i = 0; i < s->rank - 1; i++)
-        dims.d[i] = s->dims[i];
-    dims.d[s->rank - 1] = channels ? 1 : s->dims[s->rank - 1];
-    dims.d[s->rank] = channels ? s->dims[s->rank - 1] : 1;
+    if (s->rank == 0) /* the graph has failed */
+        return x;
+    int one = channels ? s->rank - 1 : s->rank;
+    for (int i = 0; i < s->rank; i++)
+        dims.d[i < one ? i : i + 1] = s->dims[i];
+    dims.d[one] = 1;
     return hlo_reshape(g, x, dims);
 }
 

@@ -91,7 +91,9 @@ def ladder():
     """The paper's ablations, one option at a time, and the lowest rungs together."""
     def rung(mixer, backbone, noise=0.3, **fields):
         name = "without " + ", ".join(f for f, v in fields.items() if v is False)
-        return Case(name, mixer, backbone, {**SMALL, **fields}, noise=noise)
+        losses = [F64] if "inner_norm" in fields else []  # they have another definition then
+        sequences = [Sequence(), reset([DUAL_F64, PRIMAL_F64], [], losses)]
+        return Case(name, mixer, backbone, {**SMALL, **fields}, sequences, noise)
 
     nothing = {"inner_bias": False, "inner_norm": False, "learnable_lr": False, "learnable_token_idx": False}
     return [

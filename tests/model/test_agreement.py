@@ -19,8 +19,9 @@ import reference_jax
 from folder import Failed, Folder
 from reference import Model
 
-# Of logits and inner losses, relative to the number or to one; of gradients, relative to the tensor's largest.
-LOGITS = {"f32": 2e-5, "f64": 1e-10, "bf16": 1}
+# Of logits and inner losses, relative to the number or to one; of gradients, relative to the tensor's largest. In
+# bf16 0.3 was seen; networks that differ are off by more than one.
+LOGITS = {"f32": 2e-5, "f64": 1e-10, "bf16": 0.5}
 GRADIENTS = {"f32": 1e-4, "f64": 1e-9}
 THEOREM = {"f32": 1e-5, "f64": 1e-12}
 
@@ -133,7 +134,7 @@ def compare_golden(ttt, path, variant, checks):
     loss, gradients = reference_jax.loss_and_gradients(folder.config, weights, golden.TOKENS)
     norms = [np.sqrt(sum(np.sum(a**2) for a in gradients.values()))]
     norms += [np.linalg.norm(gradients[name]) for name in golden.NORMS_OF]
-    checks.add("number of tensors", abs(len(weights) - want["tensors"]), 0.5)
+    checks.add("tensors missing or too many", abs(len(weights) - want["tensors"]), 1)
     checks.add("public logits", np.abs(logits - want["logits"]).max(), golden.TOLERANCE)
     checks.add("public loss", abs(model.loss(golden.TOKENS) - want["loss"]), golden.TOLERANCE)
     checks.add("public norms of gradients", np.abs(np.array(norms) / want["norms"] - 1).max(), golden.NORM_TOLERANCE)
@@ -219,8 +220,8 @@ def work(job):
     with tempfile.TemporaryDirectory() as path:
         try:
             function(ttt, path, what, checks)
-        except Failed as e:
-            checks.refused("set-up", e)
+        except Exception as e:  # whatever it is, the other cases go on
+            checks.refused("not compared", f"{type(e).__name__}: {e}")
     return checks
 
 

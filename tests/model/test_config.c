@@ -150,6 +150,7 @@ static void contradictions(void **state)
     (void)state;
     contradiction("ttt_linear", "n_heads", "3", "multiple");
     contradiction("ttt_linear", "n_heads", "128", "odd");
+    contradiction("ttt_linear", "rope_theta", "0.5", "rope_theta");
     contradiction("ttt_linear", "n_kv_heads", "1", "attention");
     contradiction("attention", "n_kv_heads", "3", "multiple");
     contradiction("ttt_linear", "mini_batch_size", "0", "learnable_token_idx");
