@@ -26,7 +26,7 @@ static hlo_val heads_of(hlo_graph *g, const net_layer *l, hlo_val x)
         dims.d[i] = s->dims[i];
     dims.d[dims.n - 2] = hlo_dim(g, x, -1) / lanes;
     dims.d[dims.n - 1] = lanes;
-    return hlo_reshape(g, x, dims);
+    return net_shard(g, l->net, hlo_reshape(g, x, dims), (int)dims.n - 2);
 }
 
 static hlo_val projected(hlo_graph *g, const net_layer *l, const char *name, hlo_val x)

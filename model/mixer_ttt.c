@@ -273,12 +273,24 @@ static hlo_val rates_of(hlo_graph *g, hlo_val rate)
                      3, 0);
 }
 
+/* The start of every sequence, where its queries and keys are. */
+static learner_state start_of(hlo_graph *g, const net_layer *l, const learner *made, int64_t batch)
+{
+    learner_state state = learner_start(g, made, batch);
+    hlo_val list[2 * LEARNER_MAX_LAYERS];
+    int n = learner_pack(made, &state, list);
+    for (int i = 0; i < n; i++)
+        list[i] = net_shard(g, l->net, list[i], 1);
+    learner_unpack(made, list, &state);
+    return state;
+}
+
 /* Whole mini-batches, then what is left over as a shorter one. */
 static hlo_val learn(hlo_graph *g, const net_layer *l, const layer_data *data)
 {
     learner made = learner_of(g, l);
     int64_t time = hlo_dim(g, data->q, 1), size = hlo_dim(g, data->token, 0), n = time / size;
-    learner_state state = learner_start(g, &made, hlo_dim(g, data->q, 0)), start = state;
+    learner_state state = start_of(g, l, &made, hlo_dim(g, data->q, 0)), start = state;
     part parts[2] = {{&made, 0, n, size}, {&made, n * size, 1, time % size}};
     bool asked = l->diagnostics != NULL;
     hlo_val answers[2], errors[2][4];
@@ -391,30 +403,36 @@ static hlo_val rotated_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val
     return hlo_reshape(g, turned, HLO_DIMS(batch, heads, lanes));
 }
 
-hlo_val mixer_ttt_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position,
-                       hlo_val *state)
+hlo_val mixer_ttt_ends(hlo_graph *g, const ttt_config *c, hlo_val position)
 {
-    const ttt_config *c = l->net->config;
-    int64_t batch = hlo_dim(g, x, 0), mini = c->mini_batch_size;
+    int64_t mini = c->mini_batch_size;
     if (mini == 0) {
         hlo_fail(g, HLO_ERROR_UNSUPPORTED,
                  "mini_batch_size=0 is a whole sequence, of which one token at a time has no end: "
                  "set it to the sequence's length");
-        return x;
+        return position;
     }
     hlo_val place = hlo_rem(g, position, hlo_scalar_int(g, HLO_S32, mini));
+    return hlo_compare(g, HLO_EQ, place, hlo_scalar_int(g, HLO_S32, mini - 1));
+}
+
+hlo_val mixer_ttt_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position,
+                       hlo_val *state)
+{
+    const ttt_config *c = l->net->config;
+    int64_t batch = hlo_dim(g, x, 0);
+    hlo_val last = mixer_ttt_ends(g, c, position), place = l->place;
     mixer_heads h = mixer_project_step(g, l, x, c->share_qk ? state++ : NULL);
     learner made = learner_of(g, l);
     hlo_val k = one_row(g, l, rotated_step(g, l, h.k, place));
+    hlo_val moves = answer_rate(g, l, c->mini_batch_size);
     learner_token token = {
         .q = one_row(g, l, rotated_step(g, l, h.q, place)),
         .k = k,
         .target = learner_target(g, &made, k, one_row(g, l, h.v)),
         .rate = hlo_reshape(g, source_rate(g, l, x), HLO_DIMS(batch, c->n_heads, 1, 1)),
-        .move =
-            hlo_reshape(g, hlo_take(g, answer_rate(g, l, mini), place), HLO_DIMS(batch, 1, 1, 1)),
-        .last = hlo_reshape(g, hlo_compare(g, HLO_EQ, place, hlo_scalar_int(g, HLO_S32, mini - 1)),
-                            HLO_DIMS(batch, 1, 1, 1)),
+        .move = hlo_reshape(g, hlo_take(g, moves, place), HLO_DIMS(batch, 1, 1, 1)),
+        .last = hlo_reshape(g, last, HLO_DIMS(batch, 1, 1, 1)),
     };
     learner_state learnt, sums;
     int n = learner_unpack(&made, state, &learnt);

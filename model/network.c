@@ -63,6 +63,14 @@ hlo_val net_dear(hlo_graph *g, const ttt_net *net, hlo_val v)
     return net->remat == TTT_REMAT_SOME ? hlo_keep(g, v) : v;
 }
 
+hlo_val net_shard(hlo_graph *g, const ttt_net *net, hlo_val v, int dim)
+{
+    hlo_spec spec = HLO_SPEC(net->batch_axes);
+    if (dim > 0)
+        spec.axes[dim] = "model";
+    return net->batch_axes == NULL ? v : hlo_shard(g, v, spec);
+}
+
 /* ---- causal convolutions -----------------------------------------------------------------------
  */
 
@@ -195,7 +203,7 @@ hlo_val net_block(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position,
         x = hlo_add(g, x, feed_forward(g, l, normed(g, l, "ffn_norm.weight", x)));
         hlo_scope_pop(g);
     }
-    return x;
+    return net_shard(g, l->net, x, 0);
 }
 
 /* ---- the trunk over a sequence -----------------------------------------------------------------
@@ -359,7 +367,7 @@ hlo_val net_embed(hlo_graph *g, const ttt_net *net, hlo_val tokens)
     hlo_scope_push(g, "embedding");
     hlo_val x = hlo_take(g, net_param(g, net, "model.embed_tokens.weight"), tokens);
     hlo_scope_pop(g);
-    return hlo_convert(g, x, net_compute(net));
+    return net_shard(g, net, hlo_convert(g, x, net_compute(net)), 0);
 }
 
 hlo_val net_last_norm(hlo_graph *g, const ttt_net *net, hlo_val x)

@@ -16,6 +16,7 @@ typedef struct net_layer {
     int index;             /* -1 in a loop over layers */
     const hlo_val *values; /* in a loop over layers: the parameters of this one */
     net_resets resets;
+    hlo_val place; /* of one token: s32 [batch], within its mini-batch; null for other mixers */
     hlo_val rate_scale;           /* or null */
     ttt_diagnostics *diagnostics; /* or NULL: the learner fills in its own layer's */
 } net_layer;
@@ -31,6 +32,9 @@ hlo_val net_param(hlo_graph *g, const ttt_net *net, const char *name);
 /* Types: of activations and products, and of what must not be rounded (state, norms, rates). */
 hlo_type net_compute(const ttt_net *net);
 hlo_type net_wide(const ttt_net *net);
+/* Where activations live on a mesh: dimension 0 is split over sequences, `dim` (0: none) over
+ * "model". */
+hlo_val net_shard(hlo_graph *g, const ttt_net *net, hlo_val v, int dim);
 /* Marks a product as dear: kept for the backward pass unless the net keeps nothing. */
 hlo_val net_dear(hlo_graph *g, const ttt_net *net, hlo_val v);
 
@@ -83,5 +87,7 @@ MIXER(mamba);
 #undef MIXER
 /* State starts as zeros, but for learners: `state` is the mixer's part. */
 void mixer_ttt_start(hlo_graph *g, const net_layer *l, int64_t batch, hlo_val *state);
+/* Whether a mini-batch ends with the token at that position: pred of its shape. */
+hlo_val mixer_ttt_ends(hlo_graph *g, const ttt_config *config, hlo_val position);
 
 #endif

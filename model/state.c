@@ -66,14 +66,28 @@ static void mixer_state(net_state_table *t, const ttt_config *c)
     }
 }
 
+static bool has_learner(const ttt_config *c)
+{
+    return c->mixer == TTT_MIXER_LINEAR || c->mixer == TTT_MIXER_MLP;
+}
+
+/* Parts that all layers share: the position, and of learners the place within the mini-batch. */
+static int shared_parts(const ttt_config *c)
+{
+    return has_learner(c) ? 2 : 1;
+}
+
 /* The order is net_block's: what a block looks back on, then what its mixer does. */
 static void walk(net_state_table *t)
 {
     const ttt_config *c = t->config;
     ttt_states *states = t->states;
-    states->count = 1;
-    if (states->list != NULL)
-        states->list[0] = (ttt_state_part){"position", HLO_SHAPE(HLO_S32, states->batch)};
+    static const char *const names[] = {"position", "place"};
+    for (states->count = 0; states->count < shared_parts(c); states->count++) {
+        if (states->list != NULL)
+            states->list[states->count] =
+                (ttt_state_part){names[states->count], HLO_SHAPE(HLO_S32, states->batch)};
+    }
     int64_t walks = states->layout == TTT_STACKED ? 1 : c->n_layers;
     for (t->layer = 0; t->layer < walks; t->layer++) {
         if (c->pre_conv)
@@ -132,7 +146,7 @@ void ttt_states_bind(hlo_graph *g, const ttt_states *states, hlo_val *values)
 /* Parts of one layer. */
 static int parts_of(const ttt_net *net, const ttt_states *states)
 {
-    int n = states->count - 1;
+    int n = states->count - shared_parts(net->config);
     return states->layout == TTT_STACKED ? n : n / (int)net->config->n_layers;
 }
 
@@ -140,7 +154,7 @@ static int parts_of(const ttt_net *net, const ttt_states *states)
 static void start_layer(hlo_graph *g, const net_layer *l, int64_t batch, hlo_val *state)
 {
     const ttt_config *c = l->net->config;
-    if (c->mixer == TTT_MIXER_LINEAR || c->mixer == TTT_MIXER_MLP)
+    if (has_learner(c))
         mixer_ttt_start(g, l, batch, state + (c->pre_conv ? 1 : 0));
 }
 
@@ -178,7 +192,7 @@ static void step_in_loop(hlo_graph *g, void *ctx, hlo_val step, const hlo_val *c
 /* Runs `body` over the layers, whose states `state` are given and replaced; x is carried, or null.
  */
 static void over_layers(hlo_graph *g, const ttt_net *net, const ttt_states *states,
-                        hlo_scan_body body, hlo_val position, hlo_val *x, hlo_val *state)
+                        hlo_scan_body body, const hlo_val *shared, hlo_val *x, hlo_val *state)
 {
     int count = net->params->count, n_state = parts_of(net, states);
     hlo_val *lists = calloc((size_t)(2 * count + 2 * n_state), sizeof *lists);
@@ -190,7 +204,9 @@ static void over_layers(hlo_graph *g, const ttt_net *net, const ttt_states *stat
                        .values = lists,
                        .n_state = n_state,
                        .batch = states->batch,
-                       .position = position};
+                       .position = shared[0]};
+    if (has_learner(net->config))
+        loop.layer.place = shared[1];
     hlo_val *in = lists + count, *out = in + count + n_state;
     loop.layer.values = lists;
     loop.n_params = net_stacked(net->params, net->values, in);
@@ -202,39 +218,55 @@ static void over_layers(hlo_graph *g, const ttt_net *net, const ttt_states *stat
 
 void ttt_states_start(hlo_graph *g, const ttt_net *net, const ttt_states *states, hlo_val *values)
 {
+    int shared = shared_parts(net->config);
     for (int i = 0; i < states->count; i++)
         values[i] = hlo_full(g, states->list[i].shape, 0);
     if (states->layout == TTT_STACKED) {
-        over_layers(g, net, states, start_in_loop, (hlo_val){0}, NULL, values + 1);
+        over_layers(g, net, states, start_in_loop, values, NULL, values + shared);
         return;
     }
     for (int i = 0; i < (int)net->config->n_layers; i++)
         start_layer(g, &(net_layer){.net = net, .index = i, .values = net->values}, states->batch,
-                    values + 1 + i * parts_of(net, states));
+                    values + shared + i * parts_of(net, states));
 }
 
 /* ---- one token ---------------------------------------------------------------------------------
  */
 
+/* The position and, of learners, the place that come after these. Mini-batches end where the
+ * position says, wherever documents started. */
+static void count_on(hlo_graph *g, const ttt_config *c, hlo_val *shared)
+{
+    hlo_val one = hlo_scalar_int(g, HLO_S32, 1);
+    if (has_learner(c)) {
+        hlo_val last = mixer_ttt_ends(g, c, shared[0]);
+        shared[1] = hlo_select(g, last, hlo_like(g, shared[1], 0), hlo_add(g, shared[1], one));
+    }
+    shared[0] = hlo_add(g, shared[0], one);
+}
+
 hlo_val ttt_step(hlo_graph *g, const ttt_net *net, const ttt_states *states, hlo_val tokens,
                  hlo_val *values)
 {
+    int shared = shared_parts(net->config);
     if (net->params->layout != states->layout) {
         hlo_fail(g, HLO_ERROR_VALUE, "parameters and states are laid out differently");
         return (hlo_val){0};
     }
-    hlo_val x = net_embed(g, net, tokens), position = values[0];
+    hlo_val x = net_embed(g, net, tokens);
     if (states->layout == TTT_STACKED) {
         hlo_scope_push(g, "block");
-        over_layers(g, net, states, step_in_loop, position, &x, values + 1);
+        over_layers(g, net, states, step_in_loop, values, &x, values + shared);
         hlo_scope_pop(g);
     }
     for (int i = 0; i < (int)net->config->n_layers && states->layout == TTT_SEPARATE; i++) {
         net_layer l = {.net = net, .index = i, .values = net->values};
+        if (has_learner(net->config))
+            l.place = values[1];
         hlo_scope_push(g, "block.%d", i);
-        x = net_block(g, &l, x, position, values + 1 + i * parts_of(net, states));
+        x = net_block(g, &l, x, values[0], values + shared + i * parts_of(net, states));
         hlo_scope_pop(g);
     }
-    values[0] = hlo_add(g, position, hlo_scalar_int(g, HLO_S32, 1));
+    count_on(g, net->config, values);
     return net_logits(g, net, net_last_norm(g, net, x));
 }

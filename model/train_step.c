@@ -281,6 +281,7 @@ void ttt_train_step(hlo_graph *g, const ttt_net *net, const ttt_recipe *recipe,
                     const ttt_train_options *options, ttt_train_places *places)
 {
     builder b = {.net = *net, .recipe = recipe, .options = options};
+    b.net.batch_axes = "data+fsdp";
     b.parts = options->accumulation == 0 ? 1 : options->accumulation;
     lay_out(net->params->count, options, places);
     if (!check(g, net, recipe, b.parts))

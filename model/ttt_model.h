@@ -199,6 +199,8 @@ typedef struct ttt_net {
     /* Sums over the lanes of a head as products with a matrix of ones: on a TPU, where products
      * cost next to nothing and sums along a row do not. */
     bool matrix_sums;
+    /* On a mesh: the axes that sequences are split over, "data+fsdp"; NULL: they are not. */
+    const char *batch_axes;
 } ttt_net;
 
 /* Adds a graph parameter, with its sharding, for each of the table; fills in `values`. `type` is
@@ -253,8 +255,13 @@ hlo_val ttt_loss(hlo_graph *g, const ttt_net *net, const ttt_input *in, const tt
 
 /* One array of what a sequence carries from token to token. */
 typedef struct ttt_state_part {
-    const char *name; /* "position", "layers.3.W1", stacked "layers.*.W1" */
-    hlo_shape shape;  /* [batch, …], stacked [layers, batch, …] */
+    /*
+     * "position" s32 [batch], the number of tokens so far; for learners "place", those of this
+     * mini-batch so far; then for each layer "layers.3.W1", stacked "layers.*.W1". A document that
+     * starts within a sequence starts all but the position anew.
+     */
+    const char *name;
+    hlo_shape shape; /* [batch, …], stacked [layers, batch, …] */
 } ttt_state_part;
 
 /* All of them, for sequences that go on side by side, each at its own position. */

@@ -327,7 +327,8 @@ pjrt_status *ttt_task_build(const ttt_task *task, const ttt_config *config,
                       .params = params,
                       .values = b.values,
                       .compute = task->compute,
-                      .remat = task->remat};
+                      .remat = task->remat,
+                      .batch_axes = b.batch.axes[0]};
     pjrt_status *st = b.values == NULL ? PJRT_NO_MEMORY(call) : build(&b);
     if (st == NULL && hlo_graph_error(out->g) != NULL)
         st = ttt_graph_failed(out->g);

@@ -26,13 +26,11 @@ static const network networks[] = {
      "transformer",
      {{"n_heads", "4"}, {"n_kv_heads", "2"}, {"rope_theta", "0"}}},
     {"linear attention", "linear_attention", "transformer", {{"features", "elu"}}},
-    {"linear attention with shared projections", "linear_attention", "mamba", {{0}}},
     {"linear attention of identities, rotated, normed",
      "linear_attention",
      "transformer",
      {{"features", "identity"}, {"rope_theta", "100"}, {"post_norm", "true"}}},
-    {"mamba", "mamba", "mamba", {{0}}},
-    {"mamba with SwiGLU", "mamba", "transformer", {{"mamba_state", "3"}}},
+    {"mamba", "mamba", "transformer", {{"mamba_state", "3"}}},
 };
 enum { N_NETWORKS = sizeof networks / sizeof *networks };
 
@@ -61,14 +59,11 @@ static void configure(ttt_config *config, const network *n)
         {"intermediate_size", "12"}, {"n_layers", "1"},    {"initializer_range", "0.4"},
     };
     ttt_error error;
-    bool plain_mamba = strcmp(n->mixer, "mamba") == 0 && strcmp(n->backbone, "mamba") == 0;
     bool ok = ttt_config_preset(config, "tiny", n->mixer, n->backbone, &error);
     for (size_t i = 0; ok && i < sizeof small / sizeof *small; i++)
         ok = ttt_config_set(config, small[i][0], small[i][1], &error);
     for (int i = 0; ok && i < MAX_SETS && n->sets[i][0] != NULL; i++)
         ok = ttt_config_set(config, n->sets[i][0], n->sets[i][1], &error);
-    if (plain_mamba)
-        config->intermediate_size = 0;
     if (!ok)
         fail_msg("%s", error.message);
 }
@@ -249,9 +244,9 @@ static void compare_forms(const network *n, int64_t time, hlo_type compute, bool
 }
 
 /* One of each mixer. */
-static const int each[] = {0, 3, 6};
+static const int each[] = {0, 3, 5};
 
-/* Seen: 1.5e-14 where sums are not normalised, 3e-15 elsewhere; 1.4e-6 in f32. */
+/* Seen: 1.5e-14 where sums are not normalised, 3e-15 elsewhere; 2e-6 in f32. */
 static void forms_agree(void **state)
 {
     (void)state;
@@ -272,12 +267,13 @@ static void forms_agree_for_any_length(void **state)
     compare_forms(&networks[0], 1300, HLO_F64, true, 1e-12);
 }
 
-/* Roundings differ: one token at a time, no state is rounded to the type of products. 0.03 seen. */
+/* Roundings differ: one token at a time, no state is rounded to the type of products. 0.016 seen.
+ */
 static void forms_are_near_in_bf16(void **state)
 {
     (void)state;
     for (int i = 0; i < 3; i++)
-        compare_forms(&networks[each[i]], 150, HLO_BF16, true, 0.02);
+        compare_forms(&networks[each[i]], 150, HLO_BF16, true, 0.04);
 }
 
 /* ---- gradients ---------------------------------------------------------------------------------
@@ -310,31 +306,34 @@ static hlo_val loss_of(program *p, const ttt_input *in, const hlo_val *values)
     return ttt_loss(p->g, &net, in, &(ttt_target){.labels = labels}, NULL);
 }
 
-/* in[0]: 1 for the parameter that moves, 0 for the others. out[0]: the difference quotient. */
-static void move_one(hlo_graph *g, void *ctx, hlo_val number, const hlo_val *carry,
-                     const hlo_val *in, hlo_val *next, hlo_val *out)
+/* in[0]: by how much each parameter moves. out[0]: the loss. */
+static void move(hlo_graph *g, void *ctx, hlo_val number, const hlo_val *carry, const hlo_val *in,
+                 hlo_val *next, hlo_val *out)
 {
-    const double step = 1e-5;
     const moving *m = ctx;
-    hlo_val losses[2];
     (void)number, (void)carry, (void)next;
-    for (int side = 0; side < 2; side++) {
-        for (int i = 0; i < m->p->params->count; i++) {
-            hlo_val by = hlo_reshape(g, hlo_slice_dim(g, in[0], 0, i, i + 1), HLO_NO_DIMS);
-            by = hlo_mul(g, by, hlo_like(g, by, side == 0 ? step : -step));
-            m->moved[i] = hlo_add(g, m->p->values[i], hlo_mul(g, direction(m->p, i), by));
-        }
-        losses[side] = loss_of(m->p, &m->in, m->moved);
+    for (int i = 0; i < m->p->params->count; i++) {
+        hlo_val by = hlo_reshape(g, hlo_slice_dim(g, in[0], 0, i, i + 1), HLO_NO_DIMS);
+        m->moved[i] = hlo_add(g, m->p->values[i], hlo_mul(g, direction(m->p, i), by));
     }
-    hlo_val difference = hlo_sub(g, losses[0], losses[1]);
-    out[0] = hlo_div(g, difference, hlo_like(g, difference, 2 * step));
+    out[0] = loss_of(m->p, &m->in, m->moved);
 }
 
-static void identity_matrix(hlo_graph *g, int64_t n, hlo_val *out)
+/* The slopes of the loss, [parameters]: one parameter at a time goes a step either way. */
+static hlo_val quotients(moving *m)
 {
+    const double step = 1e-5;
+    hlo_graph *g = m->p->g;
+    int64_t n = m->p->params->count;
     hlo_shape square = HLO_SHAPE(HLO_S32, n, n);
-    *out = hlo_convert(g, hlo_compare(g, HLO_EQ, hlo_iota(g, square, 0), hlo_iota(g, square, 1)),
-                       HLO_F64);
+    hlo_val one = hlo_compare(g, HLO_EQ, hlo_iota(g, square, 0), hlo_iota(g, square, 1)), losses;
+    one = hlo_convert(g, one, HLO_F64);
+    one = hlo_mul(g, one, hlo_like(g, one, step));
+    hlo_val moves = hlo_concat(g, (hlo_val[]){one, hlo_neg(g, one)}, 2, 0);
+    hlo_scan(g, move, m, NULL, 0, &moves, 1, &losses, 1, NULL);
+    hlo_val difference =
+        hlo_sub(g, hlo_slice_dim(g, losses, 0, 0, n), hlo_slice_dim(g, losses, 0, n, 2 * n));
+    return hlo_div(g, difference, hlo_like(g, difference, 2 * step));
 }
 
 /* The slope of the loss in a direction of each parameter by itself, by gradient and by difference.
@@ -348,33 +347,32 @@ static void compare_slopes(const network *n, int64_t time, bool resets)
     hlo_graph *g = p.g;
     int count = p.params->count;
     assert_true(count <= ROOM);
-    hlo_val *lists = calloc((size_t)(2 * count), sizeof *lists), slopes[ROOM], which, quotients;
-    assert_non_null(lists);
-    moving m = {.p = &p, .moved = lists + count};
+    hlo_val grads[ROOM], moved[ROOM];
+    moving m = {.p = &p, .moved = moved};
     m.in = (ttt_input){.tokens = p.tokens, .resets = resets ? p.resets : (hlo_val){0}};
-    hlo_grad(g, loss_of(&p, &m.in, p.values), p.values, count, lists);
+    hlo_grad(g, loss_of(&p, &m.in, p.values), p.values, count, grads);
     for (int i = 0; i < count; i++) {
-        hlo_dims all = {.n = hlo_rank(g, lists[i]), .d = {0, 1, 2, 3, 4, 5, 6, 7}};
-        slopes[i] = hlo_sum(g, hlo_mul(g, lists[i], direction(&p, i)), all);
+        hlo_dims all = {.n = hlo_rank(g, grads[i]), .d = {0, 1, 2, 3, 4, 5, 6, 7}};
+        grads[i] = hlo_sum(g, hlo_mul(g, grads[i], direction(&p, i)), all);
     }
-    identity_matrix(g, count, &which);
-    hlo_scan(g, move_one, &m, NULL, 0, &which, 1, &quotients, 1, NULL);
-    hlo_result(g, "slopes", hlo_convert(g, hlo_stack(g, slopes, count, 0), HLO_F32));
-    hlo_result(g, "quotients", hlo_convert(g, quotients, HLO_F32));
+    hlo_val slopes = hlo_stack(g, grads, count, 0);
+    hlo_result(g, "slopes", hlo_convert(g, slopes, HLO_F32));
+    hlo_result(g, "errors", hlo_convert(g, hlo_sub(g, slopes, quotients(&m)), HLO_F32));
     char names[ROOM][96];
     for (int i = 0; i < count; i++)
         snprintf(names[i], sizeof names[i], "%s", p.params->list[i].name);
-    free(lists);
     finish_program(&p, n->name, out[0], 2, ROOM);
-    double worst = 0;
+    double worst = 0, least = INFINITY;
     for (int i = 0; i < count; i++) {
-        double error = fabs((double)out[0][i] - out[1][i]) / fmax(1e-2, fabs((double)out[1][i]));
+        double slope = fabs((double)out[0][i]), error = fabs((double)out[1][i]) / fmax(slope, 1e-2);
         worst = fmax(worst, error);
-        if (!(error <= 1e-6)) /* 7e-8 seen, the rounding of f32, in which they come */
-            fail_msg("%s of %d tokens: the slope of %s is %.8f, by differences %.8f", n->name,
-                     (int)time, names[i], (double)out[0][i], (double)out[1][i]);
+        least = fmin(least, slope);
+        if (!(error <= 1e-6 && slope > 1e-7)) /* seen: 1.2e-7, and 1.2e-3 */
+            fail_msg("%s of %d tokens: the slope of %s is %g, and that of differences %g off",
+                     n->name, (int)time, names[i], (double)out[0][i], (double)out[1][i]);
     }
-    print_message("  %s, %d tokens%s: %.1e\n", n->name, (int)time, resets ? ", resets" : "", worst);
+    print_message("  %s, %d tokens%s: %.1e, slopes from %.1e on\n", n->name, (int)time,
+                  resets ? ", resets" : "", worst, least);
 }
 
 static void gradients_are_those_of_differences(void **state)
