@@ -78,15 +78,25 @@ typedef struct gelu_pair {
     hlo_val value, derivative;
 } gelu_pair;
 
-static gelu_pair gelu_of(hlo_graph *g, hlo_val x)
+static void gelu_body(hlo_graph *g, void *ctx, const hlo_val *in, hlo_val *out)
 {
-    hlo_val square = hlo_mul(g, x, x), one = hlo_like(g, x, 1), half = scaled(g, x, 0.5);
+    hlo_val x = in[0], square = hlo_mul(g, x, x), one = hlo_like(g, x, 1), half = scaled(g, x, 0.5);
+    (void)ctx;
     hlo_val inside = hlo_mul(g, scaled(g, x, 0.79788456080286535588),
                              hlo_add(g, one, scaled(g, square, 0.044715)));
     hlo_val t = hlo_tanh(g, inside), up = hlo_add(g, one, t);
     hlo_val slope = hlo_add(g, hlo_like(g, x, 0.79788456), scaled(g, square, 0.1070322243));
     hlo_val bend = hlo_mul(g, hlo_mul(g, half, hlo_sub(g, one, hlo_mul(g, t, t))), slope);
-    return (gelu_pair){hlo_mul(g, half, up), hlo_add(g, bend, scaled(g, up, 0.5))};
+    out[0] = hlo_mul(g, half, up);
+    out[1] = hlo_add(g, bend, scaled(g, up, 0.5));
+}
+
+/* Backwards it is computed again: a dozen arrays to keep are slower than one hyperbola. */
+static gelu_pair gelu_of(hlo_graph *g, hlo_val x)
+{
+    hlo_val out[2];
+    hlo_remat(g, gelu_body, NULL, HLO_SAVE_MARKED, &x, 1, out, 2);
+    return (gelu_pair){out[0], out[1]};
 }
 
 /* ---- the model ---------------------------------------------------------------------------------
@@ -178,8 +188,11 @@ hlo_val learner_layer(hlo_graph *g, const learner_at *at, int i, hlo_val x, hlo_
     hlo_val y = learner_product(g, x, "bhti,bhio->bhto", at->state.w[i], at->start.w[i], fresh);
     if (at->state.b[i].id == 0)
         return y;
-    hlo_val b = at->state.b[i];
-    return hlo_add(g, y, fresh.id == 0 ? b : hlo_select(g, fresh, at->start.b[i], b));
+    /* A bias as the weight of an input of ones: its gradient is then a product too. */
+    const hlo_shape *s = hlo_shape_of(g, x);
+    hlo_val ones = hlo_full(g, HLO_SHAPE(s->type, s->dims[0], s->dims[1], s->dims[2], 1), 1);
+    return hlo_add(
+        g, y, learner_product(g, ones, "bhti,bhio->bhto", at->state.b[i], at->start.b[i], fresh));
 }
 
 learner_tokens learner_train(hlo_graph *g, const learner_at *at, hlo_val first, hlo_val k,

@@ -328,6 +328,7 @@ pjrt_status *ttt_task_build(const ttt_task *task, const ttt_config *config,
                       .values = b.values,
                       .compute = task->compute,
                       .remat = task->remat,
+                      .matrix_sums = task->matrix_sums,
                       .batch_axes = b.batch.axes[0]};
     pjrt_status *st = b.values == NULL ? PJRT_NO_MEMORY(call) : build(&b);
     if (st == NULL && hlo_graph_error(out->g) != NULL)
@@ -341,8 +342,10 @@ pjrt_status *ttt_task_build(const ttt_task *task, const ttt_config *config,
 pjrt_status *ttt_task_compile(const ttt_task *task, const ttt_model *model, ttt_program **out)
 {
     ttt_graph graph;
+    ttt_task fitted = *task;
     *out = NULL;
-    PJRT_TRY(ttt_task_build(task, &model->config, model->params, &model->place->mesh, &graph));
+    fitted.matrix_sums |= strcmp(pjrt_client_platform(model->place->client), "tpu") == 0;
+    PJRT_TRY(ttt_task_build(&fitted, &model->config, model->params, &model->place->mesh, &graph));
     pjrt_status *st = ttt_program_compile(model->place, &graph, out);
     ttt_graph_free(&graph);
     return st;

@@ -228,6 +228,7 @@ typedef struct ttt_task {
     ttt_form form;
     hlo_type compute; /* as in ttt_net */
     ttt_remat remat;
+    bool matrix_sums; /* as in ttt_net: for TPUs; ttt_task_compile knows by itself */
     bool resets;      /* documents start within sequences */
     bool diagnostics; /* inner_loss, rate and state_norm are further results; dual form alone */
     /* Training: the recipe's batch_tokens and sequence_length must be batch x time and time. */

@@ -164,6 +164,7 @@ static pjrt_status *compile(compiling *c)
     PJRT_TRY(choose(c));
     PJRT_TRY(compiled_open(&c->result, o->target));
     PJRT_TRY(check_mesh(c));
+    c->task.matrix_sums = strcmp(c->result.target->plugin, "tpu") == 0;
     PJRT_TRY(build(c));
     pjrt_compile_options how = {.partitions = (int)ttt_mesh_devices(&c->mesh),
                                 .overrides = o->overrides.list,
