@@ -22,6 +22,8 @@ static hlo_val heads_of(hlo_graph *g, const net_layer *l, hlo_val x)
     const ttt_config *c = l->net->config;
     int64_t lanes = c->hidden_size / c->n_heads;
     hlo_dims dims = {.n = s->rank + 1};
+    if (s->rank == 0) /* of a graph that has failed */
+        return x;
     for (int i = 0; i < s->rank - 1; i++)
         dims.d[i] = s->dims[i];
     dims.d[dims.n - 2] = hlo_dim(g, x, -1) / lanes;
@@ -61,6 +63,12 @@ mixer_heads mixer_project_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_
     }
     hlo_val v = projected(g, l, "v_proj.weight", x);
     return (mixer_heads){heads_of(g, l, q), heads_of(g, l, k), heads_of(g, l, v)};
+}
+
+hlo_val mixer_rotate(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position)
+{
+    double theta = l->net->config->rope_theta;
+    return theta == 0 ? x : hlo_rope(g, x, position, theta, true);
 }
 
 hlo_val mixer_output(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val z)

@@ -22,12 +22,6 @@ static int64_t groups_of(const ttt_config *c)
     return c->n_kv_heads > 0 ? c->n_kv_heads : c->n_heads;
 }
 
-static hlo_val rotated(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position)
-{
-    double theta = l->net->config->rope_theta;
-    return theta == 0 ? x : hlo_rope(g, x, position, theta, true);
-}
-
 /* In the wide type, and scaled there: a scaled query might not fit the type of products. */
 static hlo_val scaled_scores(hlo_graph *g, const net_layer *l, const char *spec, hlo_val q,
                              hlo_val k)
@@ -167,11 +161,11 @@ hlo_val mixer_attention(hlo_graph *g, const net_layer *l, hlo_val x)
 {
     mixer_heads h = mixer_project(g, l, x);
     hlo_val time = hlo_iota(g, HLO_SHAPE(HLO_S32, hlo_dim(g, x, 1)), 0);
-    hlo_val q = grouped(g, l->net->config, rotated(g, l, h.q, time));
+    hlo_val q = grouped(g, l->net->config, mixer_rotate(g, l, h.q, time));
     attention a = {
         .layer = l,
         .q = hlo_transpose(g, q, HLO_DIMS(0, 2, 3, 1, 4)),
-        .k = hlo_transpose(g, rotated(g, l, h.k, time), HLO_DIMS(0, 2, 1, 3)),
+        .k = hlo_transpose(g, mixer_rotate(g, l, h.k, time), HLO_DIMS(0, 2, 1, 3)),
         .v = hlo_transpose(g, h.v, HLO_DIMS(0, 2, 1, 3)),
     };
     hlo_scope_push(g, "attend");
@@ -233,9 +227,9 @@ hlo_val mixer_attention_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_va
     const ttt_config *c = l->net->config;
     hlo_type compute = net_compute(l->net), wide = net_wide(l->net);
     mixer_heads h = mixer_project_step(g, l, x, c->share_qk ? state++ : NULL);
-    hlo_val q = grouped(g, c, rotated(g, l, h.q, position));
+    hlo_val q = grouped(g, c, mixer_rotate(g, l, h.q, position));
     hlo_scope_push(g, "attend");
-    state[0] = with_stored(g, state[0], position, rotated(g, l, h.k, position));
+    state[0] = with_stored(g, state[0], position, mixer_rotate(g, l, h.k, position));
     state[1] = with_stored(g, state[1], position, h.v);
     hlo_val near = kernel(g, l, q, hlo_convert(g, state[0], compute), position);
     hlo_val sum = hlo_einsum_as(g, "bgrk,bkgd->bgrd", hlo_convert(g, near, compute),

@@ -17,16 +17,10 @@ static bool normalised(const net_layer *l)
     return l->net->config->features == TTT_FEATURES_ELU;
 }
 
-static hlo_val rotated(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position)
-{
-    double theta = l->net->config->rope_theta;
-    return theta == 0 ? x : hlo_rope(g, x, position, theta, true);
-}
-
 /* phi of x, rotated. elu(x) + 1 = max(x, 0) + exp(min(x, 0)), which overflows nowhere. */
 static hlo_val features(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position)
 {
-    x = rotated(g, l, x, position);
+    x = mixer_rotate(g, l, x, position);
     if (!normalised(l))
         return x;
     hlo_val wide = hlo_convert(g, x, net_wide(l->net)), zero = hlo_like(g, wide, 0);

@@ -87,12 +87,6 @@ static hlo_val answer_rate(hlo_graph *g, const net_layer *l, int64_t mini)
     return hlo_max(g, learnt, hlo_like(g, learnt, 0));
 }
 
-static hlo_val rotated(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val place)
-{
-    double theta = l->net->config->rope_theta;
-    return theta == 0 ? x : hlo_rope(g, x, place, theta, true);
-}
-
 /* ---- a sequence --------------------------------------------------------------------------------
  */
 
@@ -346,8 +340,8 @@ hlo_val mixer_ttt(hlo_graph *g, const net_layer *l, hlo_val x)
     int64_t mini = c->mini_batch_size > 0 ? c->mini_batch_size : time;
     mixer_heads h = mixer_project(g, l, x);
     layer_data data = {.v = h.v, .place = places(g, l, time, mini)};
-    data.q = rotated(g, l, h.q, data.place);
-    data.k = rotated(g, l, h.k, data.place);
+    data.q = mixer_rotate(g, l, h.q, data.place);
+    data.k = mixer_rotate(g, l, h.k, data.place);
     data.rate = hlo_reshape(g, source_rate(g, l, x), HLO_DIMS(batch, time, c->n_heads, 1));
     data.token = answer_rate(g, l, mini);
     hlo_scope_push(g, "learn");
@@ -393,25 +387,11 @@ static hlo_val one_row(hlo_graph *g, const net_layer *l, hlo_val x)
     return wide(g, l, hlo_reshape(g, x, HLO_DIMS(s->dims[0], s->dims[1], 1, s->dims[2])));
 }
 
-/* Rotation of [batch, heads, lanes] by one place each. */
-static hlo_val rotated_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val place)
-{
-    const hlo_shape *s = hlo_shape_of(g, x);
-    int64_t batch = s->dims[0], heads = s->dims[1], lanes = s->dims[2];
-    hlo_val turned = rotated(g, l, hlo_reshape(g, x, HLO_DIMS(batch, 1, heads, lanes)),
-                             hlo_reshape(g, place, HLO_DIMS(batch, 1)));
-    return hlo_reshape(g, turned, HLO_DIMS(batch, heads, lanes));
-}
-
 hlo_val mixer_ttt_ends(hlo_graph *g, const ttt_config *c, hlo_val position)
 {
     int64_t mini = c->mini_batch_size;
-    if (mini == 0) {
-        hlo_fail(g, HLO_ERROR_UNSUPPORTED,
-                 "mini_batch_size=0 is a whole sequence, of which one token at a time has no end: "
-                 "set it to the sequence's length");
-        return position;
-    }
+    if (mini == 0) /* a whole sequence is one, however long it becomes */
+        return hlo_compare(g, HLO_NE, position, position);
     hlo_val place = hlo_rem(g, position, hlo_scalar_int(g, HLO_S32, mini));
     return hlo_compare(g, HLO_EQ, place, hlo_scalar_int(g, HLO_S32, mini - 1));
 }
@@ -424,14 +404,17 @@ hlo_val mixer_ttt_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val posi
     hlo_val last = mixer_ttt_ends(g, c, position), place = l->place;
     mixer_heads h = mixer_project_step(g, l, x, c->share_qk ? state++ : NULL);
     learner made = learner_of(g, l);
-    hlo_val k = one_row(g, l, rotated_step(g, l, h.k, place));
-    hlo_val moves = answer_rate(g, l, c->mini_batch_size);
+    hlo_val k = one_row(g, l, mixer_rotate(g, l, h.k, place));
+    /* A mini-batch without end counts all places alike: one rate stands for them. */
+    hlo_val moves = answer_rate(g, l, c->mini_batch_size > 0 ? c->mini_batch_size : 1);
+    hlo_val which = c->mini_batch_size > 0 ? place : hlo_like(g, place, 0);
     learner_token token = {
-        .q = one_row(g, l, rotated_step(g, l, h.q, place)),
+        .q = one_row(g, l, mixer_rotate(g, l, h.q, place)),
         .k = k,
         .target = learner_target(g, &made, k, one_row(g, l, h.v)),
         .rate = hlo_reshape(g, source_rate(g, l, x), HLO_DIMS(batch, c->n_heads, 1, 1)),
-        .move = hlo_reshape(g, hlo_take(g, moves, place), HLO_DIMS(batch, 1, 1, 1)),
+        .move = hlo_reshape(g, hlo_take(g, moves, hlo_broadcast_to(g, which, HLO_DIMS(batch))),
+                            HLO_DIMS(batch, 1, 1, 1)),
         .last = hlo_reshape(g, last, HLO_DIMS(batch, 1, 1, 1)),
     };
     learner_state learnt, sums;

@@ -57,6 +57,9 @@ mixer_heads mixer_project(hlo_graph *g, const net_layer *l, hlo_val x);
 /* The same for one token x [batch, hidden]: [batch, heads, lanes]. `tail` of the shared projection
  * is needed with share_qk, and moves on. */
 mixer_heads mixer_project_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val *tail);
+/* Queries or keys [batch, (time,) heads, lanes] turned by their positions, s32 [time], [batch,
+ * time] or of one token [batch]; not at all when rope_theta is 0. */
+hlo_val mixer_rotate(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position);
 /* From what the heads made, z [batch, (time,) hidden], to the layer's result: norm, gate,
  * projection. */
 hlo_val mixer_output(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val z);

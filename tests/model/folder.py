@@ -6,8 +6,9 @@ import subprocess
 
 import numpy as np
 
-# Compiling takes most of the time: no optimizations, and the older of two code generators.
-QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+# Compiling takes most of the time: no optimizations, the older of two code generators, one piece of code.
+QUICK = ("--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+         " --xla_cpu_parallel_codegen_split_count=1")
 TYPES = {"F32": np.float32, "F64": np.float64}
 
 

@@ -17,8 +17,9 @@ import numpy as np
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_platforms", "cpu")
 
-# Compiling is all the work there is: no optimizations, and the older of two code generators.
-COMPILER = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+# Compiling is all the work there is: no optimizations, the older of two code generators, one piece of code.
+COMPILER = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False,
+            "xla_cpu_parallel_codegen_split_count": 1}
 
 LAYER_NORM_EPSILON = 1e-6
 

@@ -146,7 +146,7 @@ def compare_golden(ttt, path, variant, checks):
 
 
 def differences(checks, config, weights, gradients):
-    """JAX's gradients against differences of the NumPy loss, at some places of every tensor."""
+    """JAX's gradients against differences of the NumPy loss, at one place of every tensor."""
     rng, step, worst, where = np.random.default_rng(5), 3e-5, 0.0, ""
 
     def loss(name, place, by):
@@ -156,12 +156,12 @@ def differences(checks, config, weights, gradients):
 
     largest = max(np.abs(a).max() for a in gradients.values())
     for name, gradient in gradients.items():
-        for place in rng.choice(gradient.size, min(3, gradient.size), replace=False):
-            near, far = (loss(name, place, h) - loss(name, place, -h) for h in (step, 2 * step))
-            slope = (8 * near - far) / (12 * step)  # exact for polynomials of degree four
-            error = abs(slope - gradient.flat[place]) / largest
-            if error > worst:
-                worst, where = error, name
+        place = rng.integers(gradient.size)
+        near, far = (loss(name, place, h) - loss(name, place, -h) for h in (step, 2 * step))
+        slope = (8 * near - far) / (12 * step)  # exact for polynomials of degree four
+        error = abs(slope - gradient.flat[place]) / largest
+        if not error <= worst:
+            worst, where = error, name
     checks.add("JAX's gradients and finite differences", worst, 1e-8, where)
 
 
