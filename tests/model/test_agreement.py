@@ -20,8 +20,9 @@ from folder import Failed, Folder
 from reference import Model
 
 # Of logits and inner losses, relative to the number or to one; of gradients, relative to the tensor's largest. In
-# bf16 0.3 was seen; networks that differ are off by more than one.
-LOGITS = {"f32": 2e-5, "f64": 1e-10, "bf16": 0.5}
+# bf16 0.3 was seen; networks that differ are off by more than one. In f64 7e-10 was seen with ttt_mlp, which takes one
+# hyperbolic tangent for GELU and for its derivative where the public code has one of a constant 1e-9 off; 1e-13 without.
+LOGITS = {"f32": 2e-5, "f64": 4e-9, "bf16": 0.5}
 GRADIENTS = {"f32": 1e-4, "f64": 1e-9}
 THEOREM = {"f32": 1e-5, "f64": 1e-12}
 
