@@ -46,7 +46,8 @@ mixer_heads mixer_project(hlo_graph *g, const net_layer *l, hlo_val x)
     hlo_val k = shared ? net_causal_conv(g, l, conv_k, q) : projected(g, l, "k_proj.weight", x);
     if (shared)
         q = net_causal_conv(g, l, conv_q, q);
-    hlo_val v = projected(g, l, "v_proj.weight", x);
+    /* Not kept, as the gate in mixer_output is not. */
+    hlo_val v = hlo_matmul(g, x, mixer_weight(g, l, "v_proj.weight"));
     return (mixer_heads){heads_of(g, l, q), heads_of(g, l, k), heads_of(g, l, v)};
 }
 
