@@ -67,7 +67,8 @@ typedef struct learner_result {
 } learner_result;
 
 /* Goes through all mini-batches; `state` moves on. States are kept for the backward pass only every
- * `group` mini-batches, or every square root of their number if that is more; 0 keeps all. */
+ * `group` mini-batches, or every square root of their number if that is more (of very many, in
+ * groups of groups); 0 keeps all. */
 learner_result learner_dual(hlo_graph *g, const learner *l, const learner_data *data,
                             learner_state *state, int64_t group);
 

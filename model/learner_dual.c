@@ -87,18 +87,32 @@ static void mini_batch(hlo_graph *g, void *ctx, hlo_val step, const hlo_val *car
     learner_pack(p->l, &after, next);
 }
 
-/* At least `least` and the square root of n, and a divisor of n if there is one not much larger:
- * what is left over after whole groups is another loop to compile. */
+/* At least `least`, and a divisor of n if there is one not much larger: what is left over after
+ * whole groups is another loop to compile. */
 static int64_t group_of(int64_t n, int64_t least)
 {
-    int64_t root = (int64_t)ceil(sqrt((double)n)), group = least > root ? least : root;
-    if (least == 0)
-        return 0;
-    for (int64_t even = group; even < 2 * group; even++) {
+    for (int64_t even = least; even < 2 * least; even++) {
         if (n % even == 0)
             return even;
     }
-    return group;
+    return least;
+}
+
+/* From so many mini-batches on (32k tokens of 16), groups of groups are worth their time. */
+enum { NESTED = 2048 };
+
+/*
+ * Groups of the square root of n mini-batches keep as many states between groups as within one. Of
+ * very many, groups of groups of the cube root keep fewer still, for one more way forward.
+ */
+static void choose_groups(int64_t n, int64_t least, int64_t levels[HLO_MAX_CHECKPOINT_LEVELS])
+{
+    if (least == 0)
+        return; /* all are kept */
+    int64_t root = (int64_t)ceil(n < NESTED ? sqrt((double)n) : cbrt((double)n));
+    levels[0] = group_of(n, least > root ? least : root);
+    if (n >= NESTED && n / levels[0] >= 2 * root)
+        levels[1] = group_of(n / levels[0], root);
 }
 
 learner_result learner_dual(hlo_graph *g, const learner *l, const learner_data *data,
@@ -122,7 +136,8 @@ learner_result learner_dual(hlo_graph *g, const learner *l, const learner_data *
     bool resets = data->fresh.id != 0;
     if (resets)
         p.start = learner_start(g, l, hlo_dim(g, data->k, 1));
-    hlo_scan_options options = {.checkpoint = {group_of(hlo_dim(g, data->k, 0), group)}};
+    hlo_scan_options options = {0};
+    choose_groups(hlo_dim(g, data->k, 0), group, options.checkpoint);
     int n = learner_pack(l, state, carry);
     hlo_scan(g, mini_batch, &p, carry, n, in, resets ? N_INPUTS : IN_FRESH, out, 2, &options);
     learner_unpack(l, carry, state);

@@ -78,7 +78,7 @@ typedef struct ttt_config {
      * paper's 1/2. */
     double ttt_base_lr;
     /* Mini-batches between states that are kept for the backward pass: this, or the square root of
-     * their number if that is more; 0: keep all. */
+     * their number if that is more, and from 2048 on groups of groups of the cube root; 0: all. */
     int64_t checkpoint_group;
     /* The paper's ladder; all true but for ablations, and what is false has no parameters: weights
      * start at 0; no biases; f(x) = res(x) instead of x + LN(res(x)); every rate is ttt_base_lr;

@@ -4,13 +4,16 @@ usage: test_model_commands.py TTT     (the Python of the judges, for NumPy)
 
 What they compute is judged by tests/model; here it is that every way of asking gives the same, and that what is wrong is said in one line.
 """
+import collections
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 
 import numpy as np
+from jaxlib import _hlo
 
 ttt = sys.argv[1]
 passed, failed = 0, 0
@@ -239,6 +242,33 @@ def compile_json(*words):
     return json.loads(r.stdout)
 
 
+def module_of(path):
+    """The text of an optimized program, the first field of what libtpu hands back."""
+    with open(path, "rb") as f:
+        data = f.read()
+    size, shift, at = 0, 0, 1
+    while True:
+        size |= (data[at] & 127) << shift
+        shift, at = shift + 7, at + 1
+        if data[at - 1] < 128:
+            break
+    return _hlo.HloModule.from_serialized_hlo_module_proto(data[at:at + size]).to_string()
+
+
+def test_bf16(scratch):
+    """What goes into the matrix units of a TPU, outside the learners, whose state stays f32."""
+    path = os.path.join(scratch, "optimized.pb")
+    run("compile", "--preset", "tiny", "--step", "train", "--batch", "1", "--context", "64", "--target", "tpu:v5e:2x2",
+        "--dtype", "bf16", "--optimized", path)
+    text = module_of(path)
+    types = dict(re.findall(r"%([\w.-]+) = (\w+)\[", text))
+    taken = collections.Counter()
+    for a, b, scope in re.findall(r" convolution\(%([\w.-]+), %([\w.-]+)\).*?op_name=\"([^\"]*)\"", text):
+        if "learn" not in scope:
+            taken[types[a], types[b]] += 1
+    check("bf16 reaches the matrix units", set(taken) == {("bf16", "bf16")} and taken.total() > 20, taken)
+
+
 def test_compile(scratch):
     tiny = ["--preset", "tiny", "--context", "64", "--set", "n_layers=2", "--set", "vocab_size=64"]
     emitted, saved = os.path.join(scratch, "step.mlir"), os.path.join(scratch, "step.exe")
@@ -260,7 +290,7 @@ def test_compile(scratch):
     slow = compile_json(*tiny, "--step", "forward", "--target", "tpu:v5e:2x2", "--form", "primal")
     if one and slow:
         check("one chip", one["partitions"] == 1 and one["batch"] == 1 and not one["program"]["collectives"], one["partitions"])
-        check("token by token is slower", slow["program"]["total"]["cycles"] > 2 * one["program"]["total"]["cycles"])
+        check("token by token is slower", slow["program"]["total"]["cycles"] > 5 * one["program"]["total"]["cycles"])
     for step, target in [("eval", "cpu"), ("decode", "cpu"), ("decode", "cuda:a100-sxm-40gb")]:
         j = compile_json(*tiny, "--step", step, "--target", target, "--layers", "separate")
         check(f"{step} for {target}", j and j["program"]["total"]["flops"] > 0)
@@ -291,5 +321,6 @@ with tempfile.TemporaryDirectory() as top:
     test_grads(linear)
     test_slope(mlp)
     test_compile(top)
+    test_bf16(top)
 print(f"{passed} passed, {failed} failed")
 sys.exit(failed > 0)
