@@ -75,6 +75,8 @@ def sizes():
              [Sequence(32, (), [DUAL_F64], [F64]), reset(length=32, resets=(16, 20))]),
         Case("mini-batches of 5, groups of 2", "ttt_linear", "mamba",
              {**SMALL, "mini_batch_size": 5, "checkpoint_group": 2}),
+        Case("groups of groups", "ttt_linear", "transformer", {**online, "n_layers": 1},
+             [Sequence(2100, (), [DUAL_F64], [F64])]),
         Case("nothing checkpointed", "ttt_mlp", "mamba", {**SMALL, "mini_batch_size": 4, "checkpoint_group": 0},
              [Sequence(37, RESETS, [DUAL_F64])]),
         Case("other fields", "ttt_linear", "mamba",
