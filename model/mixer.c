@@ -72,6 +72,33 @@ hlo_val mixer_rotate(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val positi
     return theta == 0 ? x : hlo_rope(g, x, position, theta, true);
 }
 
+static hlo_val stretch(hlo_graph *g, const mixer_pieces *p, hlo_val x)
+{
+    return hlo_slice_dim(g, x, 1, p->start, p->start + p->n * p->size);
+}
+
+hlo_val mixer_cut(hlo_graph *g, const mixer_pieces *p, hlo_val x)
+{
+    const hlo_shape *s = hlo_shape_of(g, x);
+    hlo_val pieces = hlo_reshape(g, stretch(g, p, x),
+                                 HLO_DIMS(s->dims[0], p->n, p->size, s->dims[2], s->dims[3]));
+    return hlo_transpose(g, pieces, HLO_DIMS(1, 0, 3, 2, 4));
+}
+
+hlo_val mixer_cut_marks(hlo_graph *g, const mixer_pieces *p, hlo_val marks)
+{
+    hlo_val pieces =
+        hlo_reshape(g, stretch(g, p, marks), HLO_DIMS(hlo_dim(g, marks, 0), p->n, p->size));
+    return hlo_transpose(g, pieces, HLO_DIMS(1, 0, 2));
+}
+
+hlo_val mixer_join(hlo_graph *g, const mixer_pieces *p, hlo_val x)
+{
+    const hlo_shape *s = hlo_shape_of(g, x);
+    return hlo_reshape(g, hlo_transpose(g, x, HLO_DIMS(1, 0, 3, 2, 4)),
+                       HLO_DIMS(s->dims[1], p->n * p->size, s->dims[2] * s->dims[4]));
+}
+
 hlo_val mixer_output(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val z)
 {
     const ttt_config *c = l->net->config;

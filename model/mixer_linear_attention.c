@@ -106,43 +106,17 @@ static void chunk(hlo_graph *g, void *ctx, hlo_val number, const hlo_val *carry,
     out[0] = hlo_convert(g, z, net_compute(l->net));
 }
 
-/* n chunks of `size` tokens from `start` on. */
-typedef struct part {
-    int64_t start, n, size;
-} part;
-
-/* Those times of x [batch, time, heads, lanes] as [n, batch, heads, size, lanes]. */
-static hlo_val chunks_of(hlo_graph *g, const part *p, hlo_val x)
-{
-    const hlo_shape *s = hlo_shape_of(g, x);
-    int64_t batch = s->dims[0], heads = s->dims[2], lanes = s->dims[3];
-    hlo_val cut = hlo_slice_dim(g, x, 1, p->start, p->start + p->n * p->size);
-    cut = hlo_reshape(g, cut, HLO_DIMS(batch, p->n, p->size, heads, lanes));
-    return hlo_transpose(g, cut, HLO_DIMS(1, 0, 3, 2, 4));
-}
-
-/* Those times of x [batch, time] as [n, batch, size]. */
-static hlo_val marks_of(hlo_graph *g, const part *p, hlo_val x)
-{
-    hlo_val cut = hlo_slice_dim(g, x, 1, p->start, p->start + p->n * p->size);
-    cut = hlo_reshape(g, cut, HLO_DIMS(hlo_dim(g, x, 0), p->n, p->size));
-    return hlo_transpose(g, cut, HLO_DIMS(1, 0, 2));
-}
-
 /* Returns [batch, n * size, hidden]; the state moves on. */
-static hlo_val attend_part(hlo_graph *g, const net_layer *l, const part *p, const mixer_heads *h,
-                           hlo_val *state)
+static hlo_val attend_part(hlo_graph *g, const net_layer *l, const mixer_pieces *p,
+                           const mixer_heads *h, hlo_val *state)
 {
     bool resets = l->resets.here.id != 0;
-    hlo_val in[4] = {chunks_of(g, p, h->q), chunks_of(g, p, h->k), chunks_of(g, p, h->v)}, z;
+    hlo_val in[4] = {mixer_cut(g, p, h->q), mixer_cut(g, p, h->k), mixer_cut(g, p, h->v)}, z;
     if (resets)
-        in[3] = marks_of(g, p, l->resets.here);
+        in[3] = mixer_cut_marks(g, p, l->resets.here);
     hlo_scan(g, chunk, (void *)l, state, normalised(l) ? 2 : 1, in, resets ? 4 : 3, &z, 1,
              &(hlo_scan_options){.save = HLO_SAVE_MARKED});
-    const hlo_shape *s = hlo_shape_of(g, z);
-    int64_t batch = s->dims[1], hidden = s->dims[2] * s->dims[4];
-    return hlo_reshape(g, hlo_transpose(g, z, HLO_DIMS(1, 0, 3, 2, 4)),
-                       HLO_DIMS(batch, p->n * p->size, hidden));
+    return mixer_join(g, p, z);
 }
 
 /* Whole chunks, then what is left over as a shorter one. */
@@ -153,7 +127,7 @@ static hlo_val attend(hlo_graph *g, const net_layer *l, const mixer_heads *h)
     hlo_type wide = net_wide(l->net);
     hlo_val state[2] = {hlo_full(g, HLO_SHAPE(wide, batch, heads, lanes, lanes), 0),
                         hlo_full(g, HLO_SHAPE(wide, batch, heads, 1, lanes), 0)};
-    part whole = {0, time / CHUNK, CHUNK}, rest = {time / CHUNK * CHUNK, 1, time % CHUNK};
+    mixer_pieces whole = {0, time / CHUNK, CHUNK}, rest = {time / CHUNK * CHUNK, 1, time % CHUNK};
     hlo_val parts[2];
     int count = 0;
     if (whole.n > 0)

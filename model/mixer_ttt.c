@@ -92,44 +92,17 @@ static hlo_val answer_rate(hlo_graph *g, const net_layer *l, int64_t mini)
 
 /* Everything of a layer over time. */
 typedef struct layer_data {
+    const learner *made;
     hlo_val q, k, v; /* [batch, time, heads, lanes] */
     hlo_val rate;    /* [batch, time, heads, 1] */
     hlo_val token;   /* [mini-batch]: the rates of places */
     hlo_val place;   /* s32 [time] or [batch, time]: within the mini-batch */
 } layer_data;
 
-/* Part of it: n mini-batches of `size` tokens from `start` on. */
-typedef struct part {
-    const learner *made;
-    int64_t start, n, size;
-} part;
-
-/* Those times of x [batch, time, heads, lanes] as [n, batch, heads, size, lanes]. */
-static hlo_val mini_batches(hlo_graph *g, const part *p, hlo_val x)
-{
-    const hlo_shape *s = hlo_shape_of(g, x);
-    int64_t batch = s->dims[0], heads = s->dims[2], lanes = s->dims[3];
-    hlo_val cut = hlo_slice_dim(g, x, 1, p->start, p->start + p->n * p->size);
-    cut = hlo_reshape(g, cut, HLO_DIMS(batch, p->n, p->size, heads, lanes));
-    return hlo_transpose(g, cut, HLO_DIMS(1, 0, 3, 2, 4));
-}
-
-/* And back: [n, batch, heads, size, lanes] to [batch, n * size, heads * lanes]. */
-static hlo_val in_order(hlo_graph *g, const part *p, hlo_val x)
-{
-    const hlo_shape *s = hlo_shape_of(g, x);
-    int64_t batch = s->dims[1], width = s->dims[2] * s->dims[4];
-    return hlo_reshape(g, hlo_transpose(g, x, HLO_DIMS(1, 0, 3, 2, 4)),
-                       HLO_DIMS(batch, p->n * p->size, width));
-}
-
 /* Those times of x [batch, time] as [n, batch, 1, size]. */
-static hlo_val marks_of(hlo_graph *g, const part *p, hlo_val x)
+static hlo_val marks_of(hlo_graph *g, const mixer_pieces *p, hlo_val x)
 {
-    int64_t batch = hlo_dim(g, x, 0);
-    hlo_val cut = hlo_slice_dim(g, x, 1, p->start, p->start + p->n * p->size);
-    cut = hlo_transpose(g, hlo_reshape(g, cut, HLO_DIMS(batch, p->n, p->size)), HLO_DIMS(1, 0, 2));
-    return hlo_reshape(g, cut, HLO_DIMS(p->n, batch, 1, p->size));
+    return hlo_reshape(g, mixer_cut_marks(g, p, x), HLO_DIMS(p->n, hlo_dim(g, x, 0), 1, p->size));
 }
 
 static hlo_val as_rows(hlo_graph *g, hlo_val x)
@@ -146,7 +119,7 @@ static hlo_val as_columns(hlo_graph *g, hlo_val x)
 
 /* The rates of places [n, batch, 1, size, 1] when places differ from sequence to sequence; those of
  * the place before with `before`, 0 where there is none. */
-static hlo_val moves_at(hlo_graph *g, const part *p, const layer_data *d, hlo_val place,
+static hlo_val moves_at(hlo_graph *g, const mixer_pieces *p, const layer_data *d, hlo_val place,
                         bool before)
 {
     hlo_val token = d->token, zero = hlo_reshape(g, hlo_like(g, token, 0), HLO_DIMS(1));
@@ -157,8 +130,8 @@ static hlo_val moves_at(hlo_graph *g, const part *p, const layer_data *d, hlo_va
 
 /* eta[i, j] = move[i] * rate[j] where j is not after i (before i, with `before`) and of the same
  * document, else 0: [n, batch, heads, size, size]. */
-static hlo_val eta_of(hlo_graph *g, const part *p, const layer_data *d, hlo_val rate, hlo_val since,
-                      bool before)
+static hlo_val eta_of(hlo_graph *g, const mixer_pieces *p, const layer_data *d, hlo_val rate,
+                      hlo_val since, bool before)
 {
     hlo_val move;
     if (since.id == 0) {
@@ -181,36 +154,36 @@ static hlo_val eta_of(hlo_graph *g, const part *p, const layer_data *d, hlo_val 
 
 /* The errors that diagnostics are made of, of the queries that were added for them: keys after and
  * before their own step. Each [batch, time]. */
-static void diagnose(hlo_graph *g, const part *p, const learner_data *data, const learner_result *r,
-                     hlo_val errors[4])
+static void diagnose(hlo_graph *g, const mixer_pieces *p, const learner *made,
+                     const learner_data *data, const learner_result *r, hlo_val errors[4])
 {
     int64_t size = p->size;
     hlo_val res[4] = {
-        learner_res_at_start(g, p->made, data->k),
+        learner_res_at_start(g, made, data->k),
         r->keys,
         hlo_slice_dim(g, r->answers, 3, 2 * size, 3 * size),
         hlo_slice_dim(g, r->answers, 3, size, 2 * size),
     };
     for (int i = 0; i < 4; i++) {
-        hlo_val error = learner_error(g, p->made, res[i], data->target); /* [n, B, H, b] */
+        hlo_val error = learner_error(g, made, res[i], data->target); /* [n, B, H, b] */
         error = hlo_transpose(g, hlo_mean(g, error, HLO_DIMS(2)), HLO_DIMS(1, 0, 2));
         errors[i] = hlo_reshape(g, error, HLO_DIMS(hlo_dim(g, error, 0), p->n * size));
     }
 }
 
 /* Answers as [batch, n * size, hidden]; with `errors`, also what diagnostics are made of. */
-static hlo_val learn_part(hlo_graph *g, const net_layer *l, const part *p, const layer_data *d,
-                          learner_state *state, hlo_val *errors)
+static hlo_val learn_part(hlo_graph *g, const net_layer *l, const mixer_pieces *p,
+                          const layer_data *d, learner_state *state, hlo_val *errors)
 {
-    hlo_val rate = mini_batches(g, p, d->rate), since = {0};
+    hlo_val rate = mixer_cut(g, p, d->rate), since = {0};
     const hlo_shape *s = hlo_shape_of(g, rate);
     rate = hlo_reshape(g, rate, HLO_DIMS(s->dims[0], s->dims[1], s->dims[2], p->size));
     learner_data data = {
-        .q = wide(g, l, mini_batches(g, p, d->q)),
-        .k = wide(g, l, mini_batches(g, p, d->k)),
+        .q = wide(g, l, mixer_cut(g, p, d->q)),
+        .k = wide(g, l, mixer_cut(g, p, d->k)),
     };
-    hlo_val q = data.q, v = wide(g, l, mini_batches(g, p, d->v));
-    data.target = learner_target(g, p->made, data.k, v);
+    hlo_val q = data.q, v = wide(g, l, mixer_cut(g, p, d->v));
+    data.target = learner_target(g, d->made, data.k, v);
     if (l->resets.here.id != 0) {
         hlo_val here = hlo_convert(g, marks_of(g, p, l->resets.here), HLO_S32);
         since = hlo_cumsum(g, here, 3);
@@ -229,11 +202,12 @@ static hlo_val learn_part(hlo_graph *g, const net_layer *l, const part *p, const
             data.fresh_answers =
                 hlo_concat(g, (hlo_val[]){data.fresh, data.fresh, data.fresh}, 3, 3);
     }
-    learner_result r = learner_dual(g, p->made, &data, state, l->net->config->checkpoint_group);
+    learner_result r = learner_dual(g, d->made, &data, state, l->net->config->checkpoint_group);
     if (errors != NULL)
-        diagnose(g, p, &data, &r, errors);
+        diagnose(g, p, d->made, &data, &r, errors);
     hlo_val res = hlo_slice_dim(g, r.answers, 3, 0, p->size);
-    return hlo_convert(g, in_order(g, p, learner_answer(g, p->made, q, res)), net_compute(l->net));
+    return hlo_convert(g, mixer_join(g, p, learner_answer(g, d->made, q, res)),
+                       net_compute(l->net));
 }
 
 /* The norm of all weights together, the mean over sequences: a scalar. */
@@ -282,10 +256,9 @@ static learner_state start_of(hlo_graph *g, const net_layer *l, const learner *m
 /* Whole mini-batches, then what is left over as a shorter one. */
 static hlo_val learn(hlo_graph *g, const net_layer *l, const layer_data *data)
 {
-    learner made = learner_of(g, l);
     int64_t time = hlo_dim(g, data->q, 1), size = hlo_dim(g, data->token, 0), n = time / size;
-    learner_state state = start_of(g, l, &made, hlo_dim(g, data->q, 0)), start = state;
-    part parts[2] = {{&made, 0, n, size}, {&made, n * size, 1, time % size}};
+    learner_state state = start_of(g, l, data->made, hlo_dim(g, data->q, 0)), start = state;
+    mixer_pieces parts[2] = {{0, n, size}, {n * size, 1, time % size}};
     bool asked = l->diagnostics != NULL;
     hlo_val answers[2], errors[2][4];
     int count = 0;
@@ -305,7 +278,7 @@ static hlo_val learn(hlo_graph *g, const net_layer *l, const layer_data *data)
         }
         l->diagnostics->inner_loss = hlo_stack(g, all, 4, 0);
         l->diagnostics->rate = rates_of(g, data->rate);
-        l->diagnostics->state_norm = norms_of(g, &made, &start, &state);
+        l->diagnostics->state_norm = norms_of(g, data->made, &start, &state);
     }
     return count == 1 ? answers[0] : hlo_concat(g, answers, 2, 1);
 }
@@ -339,7 +312,8 @@ hlo_val mixer_ttt(hlo_graph *g, const net_layer *l, hlo_val x)
     int64_t batch = hlo_dim(g, x, 0), time = hlo_dim(g, x, 1);
     int64_t mini = c->mini_batch_size > 0 ? c->mini_batch_size : time;
     mixer_heads h = mixer_project(g, l, x);
-    layer_data data = {.v = h.v, .place = places(g, l, time, mini)};
+    learner made = learner_of(g, l);
+    layer_data data = {.made = &made, .v = h.v, .place = places(g, l, time, mini)};
     data.q = mixer_rotate(g, l, h.q, data.place);
     data.k = mixer_rotate(g, l, h.k, data.place);
     data.rate = hlo_reshape(g, source_rate(g, l, x), HLO_DIMS(batch, time, c->n_heads, 1));

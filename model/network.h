@@ -60,6 +60,17 @@ mixer_heads mixer_project_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_
 /* Queries or keys [batch, (time,) heads, lanes] turned by their positions, s32 [time], [batch,
  * time] or of one token [batch]; not at all when rope_theta is 0. */
 hlo_val mixer_rotate(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position);
+/*
+ * A stretch of a sequence in equal pieces: n of `size` tokens from `start` on. Those times of x
+ * [batch, time, heads, lanes] as [n, batch, heads, size, lanes]; of marks [batch, time] as [n,
+ * batch, size]; and what was made of the pieces back as [batch, n * size, heads * lanes].
+ */
+typedef struct mixer_pieces {
+    int64_t start, n, size;
+} mixer_pieces;
+hlo_val mixer_cut(hlo_graph *g, const mixer_pieces *p, hlo_val x);
+hlo_val mixer_cut_marks(hlo_graph *g, const mixer_pieces *p, hlo_val marks);
+hlo_val mixer_join(hlo_graph *g, const mixer_pieces *p, hlo_val x);
 /* From what the heads made, z [batch, (time,) hidden], to the layer's result: norm, gate,
  * projection. */
 hlo_val mixer_output(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val z);
