@@ -81,6 +81,11 @@ const ttt__field *ttt__config_fields(size_t *count)
     return fields;
 }
 
+bool ttt_mixer_learns(ttt_mixer mixer)
+{
+    return mixer == TTT_MIXER_LINEAR || mixer == TTT_MIXER_MLP;
+}
+
 const char *ttt_mixer_name(ttt_mixer mixer)
 {
     int count = sizeof mixers / sizeof *mixers;
@@ -120,7 +125,7 @@ const char *const *ttt_config_presets(size_t *count)
 
 void ttt__config_defaults(ttt_config *config, ttt_mixer mixer)
 {
-    bool ttt = mixer == TTT_MIXER_LINEAR || mixer == TTT_MIXER_MLP;
+    bool ttt = ttt_mixer_learns(mixer);
     *config = (ttt_config){
         .mixer = mixer,
         .vocab_size = 32000,
@@ -236,7 +241,7 @@ static bool check_heads(const ttt_config *c, ttt_error *error)
 
 static bool check_learner(const ttt_config *c, ttt_error *error)
 {
-    if (c->mixer != TTT_MIXER_LINEAR && c->mixer != TTT_MIXER_MLP)
+    if (!ttt_mixer_learns(c->mixer))
         return true;
     if (c->mini_batch_size == 0 && c->learnable_token_idx)
         return ttt__fail(error, "mini_batch_size=0 takes sequences of any length, which "

@@ -178,7 +178,7 @@ char *ttt_config_text(const ttt_config *config, ttt_error *error)
     ok = ok && put(root, "hidden_act", json_string("silu"));
     ok = ok && put(root, "bos_token_id", json_integer(1));
     ok = ok && put(root, "eos_token_id", json_integer(2));
-    if (config->mixer == TTT_MIXER_LINEAR || config->mixer == TTT_MIXER_MLP)
+    if (ttt_mixer_learns(config->mixer))
         ok = ok && put(root, "ttt_layer_type",
                        json_string(config->mixer == TTT_MIXER_MLP ? "mlp" : "linear"));
     for (size_t i = 0; ok && i < count; i++) {

@@ -13,9 +13,14 @@ hlo_type net_compute(const ttt_net *net)
     return net->compute == HLO_TYPE_NONE ? HLO_F32 : net->compute;
 }
 
+hlo_type ttt_wide_type(hlo_type compute)
+{
+    return compute == HLO_F64 ? HLO_F64 : HLO_F32;
+}
+
 hlo_type net_wide(const ttt_net *net)
 {
-    return net->compute == HLO_F64 ? HLO_F64 : HLO_F32;
+    return ttt_wide_type(net->compute);
 }
 
 void ttt_params_bind(hlo_graph *g, const ttt_params *params, hlo_type type, hlo_val *values)
@@ -344,7 +349,7 @@ hlo_val net_trunk(hlo_graph *g, const ttt_net *net, const ttt_input *in,
 {
     ttt_mixer mixer = net->config->mixer;
     hlo_val out[N_DIAGNOSTICS];
-    if (diagnostics != NULL && mixer != TTT_MIXER_LINEAR && mixer != TTT_MIXER_MLP)
+    if (diagnostics != NULL && !ttt_mixer_learns(mixer))
         hlo_fail(g, HLO_ERROR_UNSUPPORTED, "diagnostics are of TTT layers; the mixer is %s",
                  ttt_mixer_name(mixer));
     hlo_val x = net_embed(g, net, in->tokens);

@@ -147,7 +147,7 @@ static void mixer_heads(table *t)
         conv(t, MIXER "conv_q", hidden, "model");
         conv(t, MIXER "conv_k", hidden, "model");
     }
-    if (c->mixer == TTT_MIXER_LINEAR || c->mixer == TTT_MIXER_MLP)
+    if (ttt_mixer_learns(c->mixer))
         learner(t);
     if (c->post_norm) {
         filled(t, MIXER "post_norm.weight", HLO_SHAPE(HLO_F32, hidden), TTT_INIT_ONES,

@@ -66,15 +66,10 @@ static void mixer_state(net_state_table *t, const ttt_config *c)
     }
 }
 
-static bool has_learner(const ttt_config *c)
-{
-    return c->mixer == TTT_MIXER_LINEAR || c->mixer == TTT_MIXER_MLP;
-}
-
 /* Parts that all layers share: the position, and of learners the place within the mini-batch. */
 static int shared_parts(const ttt_config *c)
 {
-    return has_learner(c) ? 2 : 1;
+    return ttt_mixer_learns(c->mixer) ? 2 : 1;
 }
 
 /* The order is net_block's: what a block looks back on, then what its mixer does. */
@@ -154,7 +149,7 @@ static int parts_of(const ttt_net *net, const ttt_states *states)
 static void start_layer(hlo_graph *g, const net_layer *l, int64_t batch, hlo_val *state)
 {
     const ttt_config *c = l->net->config;
-    if (has_learner(c))
+    if (ttt_mixer_learns(c->mixer))
         mixer_ttt_start(g, l, batch, state + (c->pre_conv ? 1 : 0));
 }
 
@@ -205,7 +200,7 @@ static void over_layers(hlo_graph *g, const ttt_net *net, const ttt_states *stat
                        .n_state = n_state,
                        .batch = states->batch,
                        .position = shared[0]};
-    if (has_learner(net->config))
+    if (ttt_mixer_learns(net->config->mixer))
         loop.layer.place = shared[1];
     hlo_val *in = lists + count, *out = in + count + n_state;
     loop.layer.values = lists;
@@ -238,7 +233,7 @@ void ttt_states_start(hlo_graph *g, const ttt_net *net, const ttt_states *states
 static void count_on(hlo_graph *g, const ttt_config *c, hlo_val *shared)
 {
     hlo_val one = hlo_scalar_int(g, HLO_S32, 1);
-    if (has_learner(c)) {
+    if (ttt_mixer_learns(c->mixer)) {
         hlo_val last = mixer_ttt_ends(g, c, shared[0]);
         shared[1] = hlo_select(g, last, hlo_like(g, shared[1], 0), hlo_add(g, shared[1], one));
     }
@@ -261,7 +256,7 @@ hlo_val ttt_step(hlo_graph *g, const ttt_net *net, const ttt_states *states, hlo
     }
     for (int i = 0; i < (int)net->config->n_layers && states->layout == TTT_SEPARATE; i++) {
         net_layer l = {.net = net, .index = i, .values = net->values};
-        if (has_learner(net->config))
+        if (ttt_mixer_learns(net->config->mixer))
             l.place = values[1];
         hlo_scope_push(g, "block.%d", i);
         x = net_block(g, &l, x, values[0], values + shared + i * parts_of(net, states));

@@ -46,7 +46,7 @@ static bool check(hlo_graph *g, const ttt_net *net, const ttt_recipe *recipe, in
 {
     ttt_error error;
     const ttt_config *c = net->config;
-    bool ttt = c->mixer == TTT_MIXER_LINEAR || c->mixer == TTT_MIXER_MLP;
+    bool ttt = ttt_mixer_learns(c->mixer);
     if (!ttt_recipe_check(recipe, &error)) {
         hlo_fail(g, HLO_ERROR_VALUE, "train_step: %s", error.message);
         return false;
@@ -240,7 +240,7 @@ static void build(hlo_graph *g, builder *b, hlo_val *room, const ttt_train_place
     const ttt_train_options *o = b->options;
     int n = params->count;
     hlo_val *old = room, in[N_INPUTS] = {0}, limits = {0}, figures[N_FIGURES] = {0};
-    hlo_type wide = b->net.compute == HLO_F64 ? HLO_F64 : HLO_F32;
+    hlo_type wide = ttt_wide_type(b->net.compute);
     ttt_params_bind(g, params, wide, old);
     bind_moments(g, params, "first", wide, old + n);
     bind_moments(g, params, "second", wide, old + 2 * n);

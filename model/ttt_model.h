@@ -102,6 +102,7 @@ bool ttt_config_set(ttt_config *config, const char *field, const char *value, tt
 /* Contradictions between fields, by name. */
 bool ttt_config_check(const ttt_config *config, ttt_error *error);
 const char *ttt_mixer_name(ttt_mixer mixer); /* NULL past the last */
+bool ttt_mixer_learns(ttt_mixer mixer);      /* it is a TTT layer */
 const char *const *ttt_config_presets(size_t *count);
 /* All fields by their names, and the number of "parameters", as JSON; the caller frees it. */
 char *ttt_config_show(const ttt_config *config, ttt_error *error);
@@ -203,6 +204,8 @@ typedef struct ttt_net {
     const char *batch_axes;
 } ttt_net;
 
+/* The type of what is not rounded in a network that computes in that one: f64 of f64, else f32. */
+hlo_type ttt_wide_type(hlo_type compute);
 /* Adds a graph parameter, with its sharding, for each of the table; fills in `values`. `type` is
  * f32, or f64 for networks that compute in it. */
 void ttt_params_bind(hlo_graph *g, const ttt_params *params, hlo_type type, hlo_val *values);

@@ -17,11 +17,6 @@ typedef struct building {
     ttt_input in;
 } building;
 
-static hlo_type wide_type(const ttt_task *task)
-{
-    return task->compute == HLO_F64 ? HLO_F64 : HLO_F32;
-}
-
 pjrt_status *ttt_task_batch_spec(const ttt_task *task, const ttt_mesh *mesh, hlo_spec *spec)
 {
     int64_t pieces = ttt_mesh_size(mesh, "data") * ttt_mesh_size(mesh, "fsdp");
@@ -109,7 +104,7 @@ static pjrt_status *new_states(const building *b, ttt_states **states, hlo_val *
     ttt_error error;
     *values = NULL;
     *states = ttt_states_new(b->net.config, b->net.params->layout, b->task->batch, b->task->time,
-                             wide_type(b->task), &error);
+                             ttt_wide_type(b->task->compute), &error);
     if (*states == NULL)
         return ttt_failed(&error);
     *values = calloc(2 * (size_t)(*states)->count, sizeof **values);
@@ -241,7 +236,7 @@ static void train_results(building *b, const ttt_train_places *at)
     for (int i = 0; i < at->step; i++) {
         const ttt_param *p = &params->list[i % params->count];
         results[i] = (ttt_sharded){p->shape, p->spec};
-        results[i].shape.type = wide_type(b->task);
+        results[i].shape.type = ttt_wide_type(b->task->compute);
     }
     for (int i = at->step; i < at->n_results; i++)
         results[i].shape = HLO_SCALAR(HLO_F32);
@@ -281,7 +276,7 @@ static pjrt_status *build(building *b)
     const ttt_task *task = b->task;
     if (task->kind == TTT_TASK_TRAIN)
         return build_train(b);
-    ttt_params_bind(b->graph->g, b->net.params, wide_type(task), b->values);
+    ttt_params_bind(b->graph->g, b->net.params, ttt_wide_type(task->compute), b->values);
     if (task->kind == TTT_TASK_DECODE)
         return build_decode(b);
     hlo_val labels = {0};
@@ -297,7 +292,7 @@ static pjrt_status *build(building *b)
 
 static pjrt_status *check(const ttt_task *task, const ttt_config *config)
 {
-    bool learner = config->mixer == TTT_MIXER_LINEAR || config->mixer == TTT_MIXER_MLP;
+    bool learner = ttt_mixer_learns(config->mixer);
     if (task->batch < 1 || task->time < 1)
         return PJRT_FAIL(INVALID_ARGUMENT, call, "%lld sequences of %lld tokens",
                          (long long)task->batch, (long long)task->time);

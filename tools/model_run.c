@@ -158,8 +158,8 @@ static pjrt_status *load(model_run *run, const cmd_common *common)
     double start = cmd_seconds();
     PJRT_TRY(ttt_mesh_parse(o->mesh, &mesh));
     PJRT_TRY(ttt_place_open(common->plugin, &mesh, &run->place));
-    PJRT_TRY(ttt_model_load(run->place, run->options->model, o->layout,
-                            o->dtype == HLO_F64 ? HLO_F64 : HLO_F32, &run->model));
+    PJRT_TRY(ttt_model_load(run->place, run->options->model, o->layout, ttt_wide_type(o->dtype),
+                            &run->model));
     run->load_seconds = cmd_seconds() - start;
     return NULL;
 }
