@@ -23,7 +23,7 @@ check_tree() {
         public["hlo_builder"] = "^hlo_builder/hlo[^/]*[.]h$"
         public["model"] = "^model/ttt_(model|train)[^/]*[.]h$"
         public["kernels"] = "^kernels/ttt_kernels[^/]*[.]h$"
-        public["runtime"] = "^runtime/ttt_runtime[^/]*[.]h$"
+        public["runtime"] = "^runtime/ttt_[^/]*[.]h$"
     }
 
     function room_of(path) { return substr(path, 1, index(path, "/") - 1) }
