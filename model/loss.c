@@ -142,3 +142,43 @@ hlo_val ttt_loss(hlo_graph *g, const ttt_net *net, const ttt_input *in, const tt
     hlo_scope_pop(g);
     return out[0];
 }
+
+/* ---- one loss a token --------------------------------------------------------------------------
+ */
+
+static hlo_val losses_of(hlo_graph *g, const head *h, hlo_val x, hlo_val labels)
+{
+    return hlo_cross_entropy(
+        g, hlo_einsum_as(g, "btc,vc->btv", x, h->table, h->wide, HLO_PRECISION_DEFAULT), labels);
+}
+
+static void losses_of_part(hlo_graph *g, void *ctx, hlo_val step, const hlo_val *carry,
+                           const hlo_val *in, hlo_val *next, hlo_val *out)
+{
+    (void)step, (void)carry, (void)next;
+    out[0] = losses_of(g, ctx, in[0], in[1]);
+}
+
+hlo_val ttt_losses(hlo_graph *g, const ttt_net *net, const ttt_input *in, hlo_val labels,
+                   ttt_diagnostics *diagnostics)
+{
+    head h = {.compute = net_compute(net), .wide = net_wide(net)};
+    hlo_val x = net_trunk(g, net, in, diagnostics), losses[2];
+    int64_t batch = hlo_dim(g, x, 0), time = hlo_dim(g, x, 1), n = 0;
+    int64_t parts = time / LOSS_TIMES, whole = parts * LOSS_TIMES;
+    hlo_scope_push(g, "loss");
+    h.table = hlo_convert(g, net_head(g, net), h.compute);
+    if (parts > 0) {
+        hlo_val pieces[2] = {in_parts(g, hlo_slice_dim(g, x, 1, 0, whole), parts),
+                             in_parts(g, hlo_slice_dim(g, labels, 1, 0, whole), parts)};
+        hlo_scan(g, losses_of_part, &h, NULL, 0, pieces, 2, &losses[n], 1, NULL);
+        losses[n] =
+            hlo_reshape(g, hlo_transpose(g, losses[n], HLO_DIMS(1, 0, 2)), HLO_DIMS(batch, whole));
+        n++;
+    }
+    if (whole < time)
+        losses[n++] = losses_of(g, &h, hlo_slice_dim(g, x, 1, whole, time),
+                                hlo_slice_dim(g, labels, 1, whole, time));
+    hlo_scope_pop(g);
+    return n == 1 ? losses[0] : hlo_concat(g, losses, 2, 1);
+}

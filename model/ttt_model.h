@@ -253,6 +253,11 @@ typedef struct ttt_target {
 hlo_val ttt_loss(hlo_graph *g, const ttt_net *net, const ttt_input *in, const ttt_target *target,
                  ttt_diagnostics *diagnostics);
 
+/* The cross-entropy of each token, f32 [batch, time]: for evaluation, without a gradient rule of
+ * its own. The logits of all tokens are never held at once here either. */
+hlo_val ttt_losses(hlo_graph *g, const ttt_net *net, const ttt_input *in, hlo_val labels,
+                   ttt_diagnostics *diagnostics);
+
 /* ---- one token at a time -----------------------------------------------------------------------
  */
 

@@ -53,7 +53,18 @@ void ttt_place_free(ttt_place *place)
     if (place == NULL)
         return;
     pjrt_client_free(place->client);
+    free(place->cache);
     free(place);
+}
+
+pjrt_status *ttt_place_cache(ttt_place *place, const char *folder)
+{
+    char *copy = strdup(folder);
+    if (copy == NULL)
+        return PJRT_NO_MEMORY(call);
+    free(place->cache);
+    place->cache = copy;
+    return NULL;
 }
 
 /* ---- arrays ------------------------------------------------------------------------------------

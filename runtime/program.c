@@ -74,7 +74,16 @@ static pjrt_status *compile(ttt_program *p, const ttt_graph *graph)
     p->n_results = graph->n_results;
     PJRT_TRY(ttt_graph_text(graph, &text));
     pjrt_compile_options options = {.partitions = p->place->n_devices};
-    pjrt_status *st = pjrt_compile(p->place->client, pjrt_program_text(text), &options, &p->exe);
+    pjrt_program program = pjrt_program_text(text);
+    pjrt_status *st, *why = NULL;
+    if (p->place->cache == NULL) {
+        st = pjrt_compile(p->place->client, program, &options, &p->exe);
+    } else {
+        st = pjrt_compile_cached(p->place->client, program, &options, p->place->cache, &p->exe,
+                                 &why);
+        p->cached = st == NULL && why == NULL;
+        pjrt_status_free(why);
+    }
     free(text);
     if (st == NULL && pjrt_executable_num_results(p->exe) != p->n_results)
         st = PJRT_FAIL(INTERNAL, call, "%s has %d results, its graph %d",

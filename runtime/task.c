@@ -174,6 +174,23 @@ static pjrt_status *build_loss(building *b, hlo_val labels)
     return NULL;
 }
 
+static pjrt_status *build_losses(building *b, hlo_val labels)
+{
+    hlo_graph *g = b->graph->g;
+    ttt_diagnostics diagnostics;
+    hlo_val losses;
+    if (b->task->form == TTT_FORM_PRIMAL) {
+        hlo_val logits;
+        PJRT_TRY(primal_logits(b, &logits));
+        losses = hlo_cross_entropy(g, logits, labels);
+    } else {
+        losses = ttt_losses(g, &b->net, &b->in, labels, b->task->diagnostics ? &diagnostics : NULL);
+    }
+    ttt_graph_result(b->graph, "losses", losses, b->batch);
+    put_diagnostics(b, &diagnostics);
+    return NULL;
+}
+
 static pjrt_status *build_grads(building *b, hlo_val labels)
 {
     const ttt_params *params = b->net.params;
@@ -287,6 +304,8 @@ static pjrt_status *build(building *b)
         b->in.resets = sequence_param(b, "resets", HLO_PRED);
     if (task->kind == TTT_TASK_LOGITS)
         return build_logits(b);
+    if (task->kind == TTT_TASK_LOSSES)
+        return build_losses(b, labels);
     return task->kind == TTT_TASK_LOSS ? build_loss(b, labels) : build_grads(b, labels);
 }
 
@@ -310,7 +329,7 @@ static pjrt_status *check(const ttt_task *task, const ttt_config *config)
 pjrt_status *ttt_task_build(const ttt_task *task, const ttt_config *config,
                             const ttt_params *params, const ttt_mesh *mesh, ttt_graph *out)
 {
-    static const char *const names[] = {"logits", "loss", "grads", "decode", "train"};
+    static const char *const names[] = {"logits", "loss", "losses", "grads", "decode", "train"};
     building b = {.task = task, .graph = out};
     *out = (ttt_graph){0};
     PJRT_TRY(check(task, config));
@@ -334,14 +353,21 @@ pjrt_status *ttt_task_build(const ttt_task *task, const ttt_config *config,
     return st;
 }
 
-pjrt_status *ttt_task_compile(const ttt_task *task, const ttt_model *model, ttt_program **out)
+pjrt_status *ttt_task_compile_for(const ttt_task *task, const ttt_place *place,
+                                  const ttt_config *config, const ttt_params *params,
+                                  ttt_program **out)
 {
     ttt_graph graph;
     ttt_task fitted = *task;
     *out = NULL;
-    fitted.matrix_sums |= strcmp(pjrt_client_platform(model->place->client), "tpu") == 0;
-    PJRT_TRY(ttt_task_build(&fitted, &model->config, model->params, &model->place->mesh, &graph));
-    pjrt_status *st = ttt_program_compile(model->place, &graph, out);
+    fitted.matrix_sums |= strcmp(pjrt_client_platform(place->client), "tpu") == 0;
+    PJRT_TRY(ttt_task_build(&fitted, config, params, &place->mesh, &graph));
+    pjrt_status *st = ttt_program_compile(place, &graph, out);
     ttt_graph_free(&graph);
     return st;
+}
+
+pjrt_status *ttt_task_compile(const ttt_task *task, const ttt_model *model, ttt_program **out)
+{
+    return ttt_task_compile_for(task, model->place, &model->config, model->params, out);
 }

@@ -94,6 +94,7 @@ typedef struct ttt_place {
     pjrt_client *client;
     ttt_mesh mesh;
     int n_devices;
+    char *cache; /* folder of compiled programs, or NULL: every program is compiled anew */
 } ttt_place;
 
 /* `plugin` as pjrt_plugin_load takes it. The CPU is as many devices as the mesh needs; others are
@@ -101,6 +102,9 @@ typedef struct ttt_place {
 PJRT_MUST_CHECK pjrt_status *ttt_place_open(const char *plugin, const ttt_mesh *mesh,
                                             ttt_place **out);
 void ttt_place_free(ttt_place *place);
+/* From now on programs are taken from this folder, and put there once compiled; it is made when it
+ * is not there. */
+PJRT_MUST_CHECK pjrt_status *ttt_place_cache(ttt_place *place, const char *folder);
 
 /* ---- arrays ------------------------------------------------------------------------------------
  */
@@ -162,6 +166,7 @@ typedef struct ttt_program {
     pjrt_executable *exe;
     ttt_sharded *results;
     int n_results;
+    bool cached; /* it was not compiled but found */
 } ttt_program;
 
 PJRT_MUST_CHECK pjrt_status *ttt_program_compile(const ttt_place *place, const ttt_graph *graph,
@@ -209,6 +214,7 @@ PJRT_MUST_CHECK pjrt_status *ttt_arrays_save(const ttt_params *params, ttt_array
 typedef enum ttt_task_kind {
     TTT_TASK_LOGITS, /* tokens, resets? -> logits, diagnostics? */
     TTT_TASK_LOSS,   /* tokens, labels, resets? -> loss, diagnostics? */
+    TTT_TASK_LOSSES, /* the same -> the loss of each token, f32 [batch, time], diagnostics? */
     TTT_TASK_GRADS,  /* tokens, labels, resets? -> loss, a gradient for each parameter */
     TTT_TASK_DECODE, /* states …, one token -> logits, states …, which are donated */
     TTT_TASK_TRAIN,  /* as ttt_train_step has it; needs a recipe */
@@ -247,5 +253,9 @@ PJRT_MUST_CHECK pjrt_status *ttt_task_build(const ttt_task *task, const ttt_conf
 /* Builds it and compiles it where the model is. */
 PJRT_MUST_CHECK pjrt_status *ttt_task_compile(const ttt_task *task, const ttt_model *model,
                                               ttt_program **out);
+/* The same for parameters that are not a model's. */
+PJRT_MUST_CHECK pjrt_status *ttt_task_compile_for(const ttt_task *task, const ttt_place *place,
+                                                  const ttt_config *config,
+                                                  const ttt_params *params, ttt_program **out);
 
 #endif

@@ -1,0 +1,72 @@
+/* Private to the runtime room: a trainer, shared by the files that open it, run it and record it.
+ */
+#ifndef RUNTIME_TRAINER_INSIDE_H
+#define RUNTIME_TRAINER_INSIDE_H
+
+#include "runtime/history.h"
+#include "runtime/metrics.h"
+#include "runtime/train_state.h"
+#include "runtime/ttt_trainer.h"
+
+/* What is queued, and whose result is not read yet. */
+typedef struct ttt__pending {
+    int64_t step; /* 0: nothing */
+    ttt_array *loss, *norm, *rate, *skipped;
+} ttt__pending;
+
+enum { TTT__STEP_TIMES = 1024 }; /* of which the median is told */
+
+struct ttt_trainer {
+    ttt_trainer_options options;
+    ttt_train_plan plan;
+    double begun; /* on the clock */
+    ttt_place *place;
+    ttt_params *params;
+    ttt_dataset *train, *validation; /* validation: NULL when there is none */
+    ttt_loader *loader;
+    ttt_train_places at;
+    ttt_program *program;
+    ttt_evaluator *evaluator; /* NULL: no evaluation */
+    ttt__lock *lock;
+    ttt__store *store;
+    ttt__saver *saver;
+    ttt__metrics *metrics;
+    char checkpoints[4096]; /* the folder */
+
+    ttt__state state;
+    ttt__history history;
+    int64_t step;     /* of `state`: steps queued */
+    int64_t position; /* rows drawn */
+    int64_t skipped, in_a_row;
+    int64_t saved_step; /* -1: none of this run */
+    double last_save;   /* on the clock */
+    double last_stall;  /* seconds */
+    double last_loss;
+
+    ttt__pending pending;
+    double mark;   /* on the clock: the last result, or the end of what interrupted */
+    double waited; /* by the loader, when last looked at */
+    ttt_goodput before, now;
+    double times[TTT__STEP_TIMES];
+    int64_t n_times;
+};
+
+/* Tells the one who listens. */
+void ttt__trainer_hear(const ttt_trainer *t, const ttt_event *event);
+void ttt__trainer_note(const ttt_trainer *t, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Seconds of the run's whole life, and where they went. */
+ttt_goodput ttt__trainer_goodput(const ttt_trainer *t);
+
+/* What a checkpoint knows of the run beside its arrays; NULL when out of memory. And back: what the
+ * run cannot go on with is refused by name. */
+json_t *ttt__trainer_record(const ttt_trainer *t);
+PJRT_MUST_CHECK pjrt_status *ttt__trainer_recall(ttt_trainer *t, const ttt__checkpoint *checkpoint);
+
+/* config.json, recipe.json and environment.json of the run's folder. */
+PJRT_MUST_CHECK pjrt_status *ttt__run_describe(const ttt_trainer *t);
+/* The "elapsed" of the last line of its metrics; 0 when there is none. */
+double ttt__run_elapsed(const char *run);
+
+#endif

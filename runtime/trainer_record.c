@@ -1,0 +1,324 @@
+/* What a run remembers of itself: in its checkpoints, in its folder, and to whoever listens. */
+#include "runtime/clock.h"
+#include "runtime/files.h"
+#include "runtime/trainer_inside.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char call[] = "train";
+
+/* ---- listeners ---------------------------------------------------------------------------------
+ */
+
+void ttt__trainer_hear(const ttt_trainer *t, const ttt_event *event)
+{
+    if (t->options.hear != NULL)
+        t->options.hear(t->options.ctx, event);
+}
+
+void ttt__trainer_note(const ttt_trainer *t, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    ttt__trainer_hear(t, &(ttt_event){.kind = TTT_EVENT_NOTE,
+                                      .step = t->step,
+                                      .steps = t->options.recipe.steps,
+                                      .text = text});
+}
+
+/* ---- where time went ---------------------------------------------------------------------------
+ */
+
+static const struct {
+    const char *name;
+    size_t offset;
+} parts[] = {
+#define PART(name)                         \
+    {                                      \
+#name, offsetof(ttt_goodput, name) \
+    }
+    PART(compute), PART(compile),  PART(data), PART(save),
+    PART(restore), PART(evaluate), PART(lost), PART(other),
+#undef PART
+};
+enum { N_PARTS = sizeof parts / sizeof *parts };
+
+static double *part_of(const ttt_goodput *goodput, int index)
+{
+    return (double *)((char *)goodput + parts[index].offset);
+}
+
+double ttt_goodput_total(const ttt_goodput *goodput)
+{
+    double sum = 0;
+    for (int i = 0; i < N_PARTS; i++)
+        sum += *part_of(goodput, i);
+    return sum;
+}
+
+ttt_goodput ttt__trainer_goodput(const ttt_trainer *t)
+{
+    ttt_goodput all = t->now;
+    double other = ttt__seconds() - t->begun - ttt_goodput_total(&t->now);
+    all.other += other > 0 ? other : 0;
+    for (int i = 0; i < N_PARTS; i++)
+        *part_of(&all, i) += *part_of(&t->before, i);
+    return all;
+}
+
+/* ---- in checkpoints ----------------------------------------------------------------------------
+ */
+
+static void hash_text(const uint64_t hash[2], char text[33])
+{
+    snprintf(text, 33, "%016llx%016llx", (unsigned long long)hash[0], (unsigned long long)hash[1]);
+}
+
+static json_t *recipe_json(const ttt_recipe *recipe)
+{
+    ttt_error error;
+    char *text = ttt_recipe_text(recipe, &error);
+    json_t *json = text == NULL ? NULL : json_loads(text, 0, NULL);
+    free(text);
+    return json;
+}
+
+static json_t *mesh_json(const ttt_mesh *mesh)
+{
+    json_t *json = json_object();
+    for (int i = 0; i < mesh->n; i++)
+        json_object_set_new(json, mesh->names[i], json_integer(mesh->sizes[i]));
+    return json;
+}
+
+json_t *ttt__trainer_record(const ttt_trainer *t)
+{
+    const ttt_trainer_options *o = &t->options;
+    ttt_goodput goodput = ttt__trainer_goodput(t);
+    char hash[33];
+    json_t *seconds = json_object();
+    for (int i = 0; i < N_PARTS; i++)
+        json_object_set_new(seconds, parts[i].name, json_real(*part_of(&goodput, i)));
+    hash_text(ttt_dataset_info(t->train)->hash, hash);
+    return json_pack("{s:o, s:{s:s, s:s, s:I, s:b}, s:o, s:s, s:I, s:o, s:I, s:I, s:o}", "recipe",
+                     recipe_json(&o->recipe), "data", "folder", o->data, "hash", hash, "position",
+                     (json_int_t)t->position, "resets", o->resets, "mesh", mesh_json(&o->mesh),
+                     "compute", hlo_type_name(o->compute), "accumulation",
+                     (json_int_t)o->accumulation, "history", ttt__history_json(&t->history),
+                     "skipped", (json_int_t)t->skipped, "in_a_row", (json_int_t)t->in_a_row,
+                     "seconds", seconds);
+}
+
+/* What decides which tokens a step sees must be as it was. */
+static pjrt_status *check_data(const ttt_trainer *t, const json_t *training)
+{
+    const ttt_trainer_options *o = &t->options;
+    const json_t *data = json_object_get(training, "data");
+    const json_t *recipe = json_object_get(training, "recipe");
+    const char *was = json_string_value(json_object_get(data, "hash"));
+    char now[33];
+    hash_text(ttt_dataset_info(t->train)->hash, now);
+    if (was == NULL || strcmp(was, now) != 0)
+        return PJRT_FAIL(FAILED_PRECONDITION, call,
+                         "the run was begun with other data than that of %s", o->data);
+    const struct {
+        const char *name;
+        int64_t value;
+    } fixed[] = {{"sequence_length", o->recipe.sequence_length}, {"seed", o->recipe.seed}};
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
+        int64_t before = json_integer_value(json_object_get(recipe, fixed[i].name));
+        if (before != fixed[i].value)
+            return PJRT_FAIL(FAILED_PRECONDITION, call,
+                             "the run was begun with %s %lld: %lld would change which tokens it "
+                             "sees",
+                             fixed[i].name, (long long)before, (long long)fixed[i].value);
+    }
+    return NULL;
+}
+
+static pjrt_status *check_network(const ttt_trainer *t, const ttt_config *was)
+{
+    ttt_error error;
+    char *before = ttt_config_text(was, &error), *now = ttt_config_text(&t->options.config, &error);
+    bool same = before != NULL && now != NULL && strcmp(before, now) == 0;
+    free(before);
+    free(now);
+    if (!same)
+        return PJRT_FAIL(FAILED_PRECONDITION, call,
+                         "the checkpoint is of another network than the one asked for");
+    return NULL;
+}
+
+pjrt_status *ttt__trainer_recall(ttt_trainer *t, const ttt__checkpoint *checkpoint)
+{
+    const json_t *training = checkpoint->training;
+    const json_t *seconds = json_object_get(training, "seconds");
+    const json_t *position = json_object_get(json_object_get(training, "data"), "position");
+    PJRT_TRY(check_network(t, &checkpoint->config));
+    PJRT_TRY(check_data(t, training));
+    PJRT_TRY(ttt__history_parse(&t->history, json_object_get(training, "history")));
+    if (!json_is_integer(position) || json_integer_value(position) < 0 ||
+        t->history.last != checkpoint->step)
+        return PJRT_FAIL(DATA_LOSS, call, "%s: its record of the run is not well formed",
+                         checkpoint->path);
+    t->position = json_integer_value(position);
+    t->skipped = json_integer_value(json_object_get(training, "skipped"));
+    t->in_a_row = json_integer_value(json_object_get(training, "in_a_row"));
+    for (int i = 0; i < N_PARTS; i++)
+        *part_of(&t->before, i) = json_number_value(json_object_get(seconds, parts[i].name));
+    json_t *mesh = mesh_json(&t->options.mesh);
+    if (!json_equal(mesh, json_object_get(training, "mesh")))
+        ttt__trainer_note(t, "the mesh is another one: losses will agree but for rounding");
+    json_decref(mesh);
+    return NULL;
+}
+
+/* ---- in the folder -----------------------------------------------------------------------------
+ */
+
+/* Replaces a file of the run's folder, whole or not at all. */
+static pjrt_status *write_file(const char *run, const char *name, const char *text)
+{
+    char path[PATH_MAX], fresh[PATH_MAX], fresh_name[64];
+    snprintf(fresh_name, sizeof fresh_name, ".%s.new", name);
+    PJRT_TRY(ttt__path_join(run, name, path));
+    PJRT_TRY(ttt__path_join(run, fresh_name, fresh));
+    PJRT_TRY(ttt__tree_remove(fresh));
+    PJRT_TRY(ttt__file_make(fresh, text, strlen(text)));
+    if (rename(fresh, path) != 0)
+        return ttt__io_failed(path, "replace");
+    return ttt__folder_sync(run);
+}
+
+static json_t *environment(const ttt_trainer *t)
+{
+    char host[256] = "", now[32];
+    time_t seconds = time(NULL);
+    struct tm utc;
+    gethostname(host, sizeof host - 1);
+    strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &utc));
+    const pjrt_client *client = t->place->client;
+    return json_pack(
+        "{s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:i, s:I, s:s, s:o}", "time", now, "host", host,
+        "version", TTT_VERSION, "processors", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "platform",
+        pjrt_client_platform(client), "platform_version", pjrt_client_platform_version(client),
+        "device", t->plan.device, "devices", t->plan.devices, "step", (json_int_t)t->step, "data",
+        t->options.data, "command",
+        t->options.command == NULL ? json_null() : json_string(t->options.command));
+}
+
+enum { MOST_TEXT = 1 << 20 };
+
+static pjrt_status *write_environment(const ttt_trainer *t)
+{
+    char path[PATH_MAX], *text = NULL;
+    size_t size;
+    PJRT_TRY(ttt__path_join(t->options.run, "environment.json", path));
+    pjrt_status *st = ttt__file_read(path, MOST_TEXT, &text, &size);
+    json_t *all = st == NULL ? json_loads(text, 0, NULL) : NULL; /* a broken one is begun anew */
+    pjrt_status_free(st);
+    free(text);
+    if (!json_is_object(all)) {
+        json_decref(all);
+        all = json_object();
+        json_object_set_new(all, "first", environment(t));
+    }
+    json_object_set_new(all, "last", environment(t));
+    text = json_dumps(all, JSON_INDENT(2));
+    json_decref(all);
+    st = text == NULL ? PJRT_NO_MEMORY(call) : write_file(t->options.run, "environment.json", text);
+    free(text);
+    return st;
+}
+
+pjrt_status *ttt__run_describe(const ttt_trainer *t)
+{
+    ttt_error error;
+    char *config = ttt_config_text(&t->options.config, &error);
+    char *recipe = ttt_recipe_text(&t->options.recipe, &error);
+    pjrt_status *st = config == NULL || recipe == NULL ? ttt_failed(&error) : NULL;
+    if (st == NULL)
+        st = write_file(t->options.run, "config.json", config);
+    if (st == NULL)
+        st = write_file(t->options.run, "recipe.json", recipe);
+    free(config);
+    free(recipe);
+    return st == NULL ? write_environment(t) : st;
+}
+
+enum { LAST_LINE = 1 << 17 }; /* longer than any but evaluations of very long sequences */
+
+double ttt__run_elapsed(const char *run)
+{
+    char path[PATH_MAX];
+    pjrt_status *st = ttt__path_join(run, "metrics.jsonl", path);
+    pjrt_status_free(st);
+    FILE *file = st == NULL ? fopen(path, "r") : NULL;
+    char *end = file == NULL ? NULL : malloc(LAST_LINE + 1);
+    double elapsed = 0;
+    if (end != NULL) {
+        if (fseek(file, -LAST_LINE, SEEK_END) != 0)
+            rewind(file);
+        end[fread(end, 1, LAST_LINE, file)] = '\0';
+        for (char *line = strtok(end, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+            json_t *json = json_loads(line, 0, NULL); /* the first and last may be half lines */
+            double value = json_number_value(json_object_get(json, "elapsed"));
+            elapsed = value > elapsed ? value : elapsed;
+            json_decref(json);
+        }
+    }
+    free(end);
+    if (file != NULL)
+        fclose(file);
+    return elapsed;
+}
+
+/* ---- from outside ------------------------------------------------------------------------------
+ */
+
+pjrt_status *ttt_run_read(const char *run, ttt_config *config, ttt_recipe *recipe)
+{
+    char path[PATH_MAX], *text;
+    size_t size;
+    ttt_error error;
+    PJRT_TRY(ttt__path_join(run, "recipe.json", path));
+    PJRT_TRY(ttt__file_read(path, MOST_TEXT, &text, &size));
+    bool ok = ttt_recipe_preset(recipe, "tiny", ttt_mixer_name(TTT_MIXER_LINEAR), &error) &&
+              ttt_recipe_parse(recipe, text, size, &error);
+    free(text);
+    if (!ok)
+        return ttt_failed(&error);
+    PJRT_TRY(ttt__path_join(run, "config.json", path));
+    return ttt_config_read(config, path, &error) ? NULL : ttt_failed(&error);
+}
+
+pjrt_status *ttt_model_folder(const char *path, char **folder)
+{
+    char checkpoints[PATH_MAX], name[64];
+    int64_t *steps;
+    int count;
+    *folder = NULL;
+    PJRT_TRY(ttt__path_join(path, "checkpoints", checkpoints));
+    if (access(checkpoints, F_OK) != 0) {
+        *folder = strdup(path);
+        return *folder == NULL ? PJRT_NO_MEMORY(call) : NULL;
+    }
+    PJRT_TRY(ttt__checkpoint_list(checkpoints, &steps, &count));
+    if (count == 0) {
+        free(steps);
+        return PJRT_FAIL(NOT_FOUND, call, "%s has no checkpoint yet", path);
+    }
+    snprintf(name, sizeof name, "step-%08lld", (long long)steps[count - 1]);
+    free(steps);
+    char whole[PATH_MAX];
+    PJRT_TRY(ttt__path_join(checkpoints, name, whole));
+    *folder = strdup(whole);
+    return *folder == NULL ? PJRT_NO_MEMORY(call) : NULL;
+}

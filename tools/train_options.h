@@ -1,0 +1,37 @@
+/* What `ttt train` is told, and how it becomes a trainer's options: presets, data and the command
+ * line laid over each other, with the source of every value kept. */
+#ifndef TOOLS_TRAIN_OPTIONS_H
+#define TOOLS_TRAIN_OPTIONS_H
+
+#include "runtime/ttt_trainer.h"
+#include "tools/model_options.h"
+
+typedef struct train_choices {
+    model_options model;
+    program_options program;
+    const char *data, *run, *resume, *cache;
+    int steps, batch_tokens, context, accumulation;
+    int save_every, keep, milestone, eval_every, eval_sequences, log_every, window, abort_after;
+    double save_minutes, spike; /* below 0: not given */
+    bool dry_run, resets, no_eval;
+} train_choices;
+
+#define TRAIN_CHOICES \
+    ((train_choices){.program = PROGRAM_DEFAULTS, .save_minutes = -1, .spike = -1, .log_every = 10})
+
+extern const cmd_option train_option_list[];
+extern const size_t train_option_count;
+extern const char train_help[];
+
+/* The fields of network and recipe in the order of their tables: {"field": [value, "source"]}. */
+typedef struct train_merged {
+    ttt_trainer_options options;
+    json_t *fields; /* owned */
+    char *start;    /* owned: the folder behind --model */
+} train_merged;
+
+PJRT_MUST_CHECK pjrt_status *train_merge(const train_choices *choices, const cmd_common *common,
+                                         train_merged *out);
+void train_merged_free(train_merged *merged);
+
+#endif
