@@ -80,13 +80,17 @@ typedef struct ttt_dataset ttt_dataset;
 
 typedef struct ttt_dataset_about {
     int64_t tokens, documents;
+    int shards;
     int64_t vocab;
     int32_t bos, eos;
     const char *tokenizer; /* "bytes", or the path of the file in the folder */
     uint64_t hash[2];      /* of the split's shards' hashes: what identifies the token stream */
 } ttt_dataset_about;
 
-/* Sizes are checked; hashes by ttt_dataset_verify, which names the first broken shard. */
+/* Sizes are checked; hashes by ttt_dataset_verify, which names the first broken shard. NOT_FOUND
+ * when the folder has no such split; what is broken is DATA_LOSS. Numbers that are no token of the
+ * vocabulary show when they are read. A file that shrinks while it is open is beyond all that: it
+ * is mapped, and reading what is gone ends the process. */
 PJRT_MUST_CHECK pjrt_status *ttt_dataset_open(const char *folder, const char *split,
                                               ttt_dataset **out);
 void ttt_dataset_free(ttt_dataset *data);
@@ -129,7 +133,8 @@ PJRT_MUST_CHECK pjrt_status *ttt_loader_new(const ttt_dataset *data,
                                             const ttt_loader_options *options, int64_t position,
                                             ttt_loader **out);
 void ttt_loader_free(ttt_loader *loader);
-/* The next batch, without end; it lives until the next call. */
+/* The next batch, without end; it lives until the next call, and is this process's rows of it. A
+ * failure of the thread shows once the batches before it are taken, and then for ever. */
 PJRT_MUST_CHECK pjrt_status *ttt_loader_next(ttt_loader *loader, ttt_batch *batch);
 /* Samples of an epoch, and the seconds that ttt_loader_next waited for the thread so far. */
 int64_t ttt_loader_samples(const ttt_loader *loader);

@@ -1,0 +1,70 @@
+/* Private to the runtime room: what preparing data and reading it share. */
+#ifndef RUNTIME_DATA_H
+#define RUNTIME_DATA_H
+
+#include "runtime/ttt_data.h"
+
+#include <jansson.h>
+
+/* ---- order: permutation.c ----------------------------------------------------------------------
+ */
+
+/* Where `i` goes in the permutation of [0, n) that `seed` and `epoch` name; `i` is below `n`. The
+ * values are pinned by a test: a run that is continued depends on them. */
+uint64_t ttt__permute(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t i);
+
+/* ---- index.json: data_index.c ------------------------------------------------------------------
+ */
+
+enum { TTT__DATA_NAME = 64, TTT__DATA_SPLITS = 16 };
+
+typedef struct ttt__shard {
+    char name[TTT__DATA_NAME]; /* of the file, beside index.json */
+    int64_t tokens, documents; /* a document counts where it begins */
+    uint64_t hash[2];          /* XXH3-128 of the file, the high half first */
+} ttt__shard;
+
+typedef struct ttt__split {
+    char name[TTT__DATA_NAME];
+    ttt__shard *shards;
+    int count;
+    int64_t tokens, documents;
+} ttt__split;
+
+typedef struct ttt__data_index {
+    char kind[TTT__DATA_NAME]; /* of the tokenizer */
+    char file[TTT__DATA_NAME]; /* its file beside index.json; "": it has none */
+    uint64_t hash[2];          /* of the tokenizer's file */
+    int64_t vocab;
+    int32_t bos, eos; /* -1: there is none */
+    int width;        /* bytes of a token: 2 or 4 */
+    ttt__split splits[TTT__DATA_SPLITS];
+    int n_splits;
+    json_t *made; /* an object: inputs and options, kept as it is */
+} ttt__data_index;
+
+/* Reads the text of an index.json, of which every number is checked; `what` names it. */
+PJRT_MUST_CHECK pjrt_status *ttt__data_index_parse(const char *what, const char *text, size_t size,
+                                                   ttt__data_index **out);
+/* The one of a folder. NOT_FOUND when it has none. */
+PJRT_MUST_CHECK pjrt_status *ttt__data_index_read(const char *folder, ttt__data_index **out);
+/* The text that brings it back; the caller frees it. NULL when out of memory. */
+char *ttt__data_index_text(const ttt__data_index *index);
+void ttt__data_index_free(ttt__data_index *index);
+
+/* Thirty-two digits, high half first. */
+enum { TTT__HEX = 33 };
+void ttt__hash_hex(const uint64_t hash[2], char hex[TTT__HEX]);
+bool ttt__hash_parse(const char *hex, uint64_t hash[2]);
+
+/* ---- files: data_files.c -----------------------------------------------------------------------
+ */
+
+/* "FOLDER/NAME"; the caller frees it. NULL when out of memory. */
+char *ttt__data_path(const char *folder, const char *name);
+/* A whole file of at most `most` bytes with a NUL behind it; the caller frees it. NOT_FOUND when
+ * there is none. */
+PJRT_MUST_CHECK pjrt_status *ttt__data_read_file(const char *path, size_t most, char **bytes,
+                                                 size_t *size);
+
+#endif
