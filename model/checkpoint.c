@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- the writer --------------------------------------------------------------------------------
  */
@@ -312,14 +313,21 @@ bool ttt_params_load(const ttt_params *params, int index, const ttt_tensors *ten
 /* ---- writing parameters ------------------------------------------------------------------------
  */
 
-static bool put_param(ttt_writer *writer, const ttt_param *param, hlo_type type, float *values,
-                      float *turned, ttt_error *error)
-{
-    size_t count = (size_t)hlo_shape_elements(&param->shape);
-    ttt_param_to_file(param, values, turned);
-    ttt_from_f32(type, turned, count, values);
-    return ttt_writer_put(writer, values, count * (size_t)hlo_type_bits(type) / 8, error);
-}
+enum { MOST_SHARDS = 4096 };
+
+/* A set of parameters on its way into files. */
+typedef struct saving {
+    const char *path;
+    hlo_type type;
+    ttt_tensor *list; /* as the files have them, in order */
+    char (*names)[TTT__NAME];
+    int *shards; /* which file each is in, ascending from 0 */
+    int count, n_shards;
+    size_t total;
+    float *values, *turned; /* room for the largest parameter */
+    ttt_writer *writer;
+    int next; /* tensors that were put */
+} saving;
 
 /* What the file has of a parameter, a tensor for each layer; their names go into `names`. */
 static void list_tensors(const ttt_param *param, hlo_type type, ttt_tensor *list,
@@ -332,33 +340,188 @@ static void list_tensors(const ttt_param *param, hlo_type type, ttt_tensor *list
     }
 }
 
-bool ttt_params_save(const ttt_params *params, const char *path, hlo_type type,
-                     ttt_param_source get, void *ctx, ttt_error *error)
+/* A file takes tensors while they fit; one that is larger than that has a file of its own. */
+static bool plan_shards(saving *s, size_t shard_bytes, ttt_error *error)
 {
-    size_t count = count_tensors(params), largest = 0, n = 0;
-    ttt_tensor *list = calloc(count, sizeof *list);
-    char(*names)[TTT__NAME] = calloc(count, sizeof *names);
-    for (int i = 0; i < params->count && list != NULL && names != NULL; i++) {
+    size_t filled = 0, bytes;
+    s->n_shards = 1;
+    for (int i = 0; i < s->count; i++) {
+        if (!ttt__shape_bytes(&s->list[i].shape, &bytes) ||
+            __builtin_add_overflow(s->total, bytes, &s->total))
+            return ttt__fail(error, "\"%.100s\" is too large", s->list[i].name);
+        if (filled > 0 && (filled > shard_bytes || bytes > shard_bytes - filled)) {
+            s->n_shards++;
+            filled = 0;
+        }
+        filled += bytes;
+        s->shards[i] = s->n_shards - 1;
+    }
+    if (s->n_shards > MOST_SHARDS)
+        return ttt__fail(error, "%s: more than %d shards; let them be larger", s->path,
+                         MOST_SHARDS);
+    return true;
+}
+
+static bool start_saving(saving *s, const ttt_params *params, size_t shard_bytes, ttt_error *error)
+{
+    size_t count = count_tensors(params), largest = 1, n = 0;
+    s->count = (int)count;
+    s->list = calloc(count, sizeof *s->list);
+    s->names = calloc(count, sizeof *s->names);
+    s->shards = calloc(count, sizeof *s->shards);
+    if (s->list == NULL || s->names == NULL || s->shards == NULL)
+        return ttt__no_memory(error);
+    for (int i = 0; i < params->count; i++) {
         size_t elements = (size_t)hlo_shape_elements(&params->list[i].shape);
-        list_tensors(&params->list[i], type, list + n, names + n);
+        list_tensors(&params->list[i], s->type, s->list + n, s->names + n);
         n += (size_t)layers_of(&params->list[i]);
         largest = elements > largest ? elements : largest;
     }
-    float *values = malloc(largest * sizeof *values), *turned = malloc(largest * sizeof *turned);
-    ttt_writer *writer = NULL;
-    bool ok = list != NULL && names != NULL && values != NULL && turned != NULL
-                  ? true
-                  : ttt__no_memory(error);
-    if (ok)
-        ok = (writer = ttt_writer_open(path, list, (int)count, error)) != NULL;
-    for (int i = 0; ok && i < params->count; i++)
-        ok = get(ctx, i, values, error) &&
-             put_param(writer, &params->list[i], type, values, turned, error);
-    if (writer != NULL)
-        ok = ttt_writer_finish(writer, ok, error) && ok;
-    free(list);
-    free(names);
-    free(values);
-    free(turned);
+    s->values = malloc(largest * sizeof *s->values);
+    s->turned = malloc(largest * sizeof *s->turned);
+    if (s->values == NULL || s->turned == NULL)
+        return ttt__no_memory(error);
+    return plan_shards(s, shard_bytes, error);
+}
+
+/* NAME.safetensors, or NAME-00002-of-00003.safetensors; the caller frees it. */
+static char *shard_path(const saving *s, int shard, ttt_error *error)
+{
+    static const char end[] = ".safetensors";
+    size_t length = strlen(s->path), room = length + 64, stem = length;
+    char *path = malloc(room);
+    if (path == NULL) {
+        ttt__no_memory(error);
+        return NULL;
+    }
+    if (length >= sizeof end && strcmp(s->path + length - (sizeof end - 1), end) == 0)
+        stem -= sizeof end - 1;
+    if (s->n_shards == 1)
+        memcpy(path, s->path, length + 1);
+    else
+        snprintf(path, room, "%.*s-%05d-of-%05d%s", (int)stem, s->path, shard + 1, s->n_shards,
+                 end);
+    return path;
+}
+
+static bool open_shard(saving *s, ttt_error *error)
+{
+    int first = s->next, last = first;
+    while (last < s->count && s->shards[last] == s->shards[first])
+        last++;
+    char *path = shard_path(s, s->shards[first], error);
+    if (path != NULL)
+        s->writer = ttt_writer_open(path, s->list + first, last - first, error);
+    free(path);
+    return s->writer != NULL;
+}
+
+static bool close_shard(saving *s, bool keep, ttt_error *error)
+{
+    ttt_writer *writer = s->writer;
+    s->writer = NULL;
+    return writer == NULL || ttt_writer_finish(writer, keep, error);
+}
+
+/* The next tensor. */
+static bool put_tensor(saving *s, const void *bytes, size_t size, ttt_error *error)
+{
+    bool new_shard = s->next == 0 || s->shards[s->next] != s->shards[s->next - 1];
+    if (new_shard && !(close_shard(s, true, error) && open_shard(s, error)))
+        return false;
+    s->next++;
+    return ttt_writer_put(s->writer, bytes, size, error);
+}
+
+/* Parameter's values, which are in `values`. */
+static bool put_param(saving *s, const ttt_param *param, ttt_error *error)
+{
+    size_t count = (size_t)hlo_shape_elements(&param->shape);
+    size_t each = (size_t)layer_elements(param) * (size_t)hlo_type_bits(s->type) / 8;
+    ttt_param_to_file(param, s->values, s->turned);
+    ttt_from_f32(s->type, s->turned, count, s->values);
+    for (int64_t layer = 0; layer < layers_of(param); layer++) {
+        if (!put_tensor(s, (const char *)s->values + (size_t)layer * each, each, error))
+            return false;
+    }
+    return true;
+}
+
+/* Which tensor is in which file, as Hugging Face has it. */
+static char *index_text(const saving *s, ttt_error *error)
+{
+    json_t *root =
+        json_pack("{s:{s:I}, s:{}}", "metadata", "total_size", (json_int_t)s->total, "weight_map");
+    json_t *map = json_object_get(root, "weight_map");
+    bool ok = map != NULL;
+    for (int i = 0; ok && i < s->count; i++) {
+        char *path = shard_path(s, s->shards[i], NULL);
+        const char *slash = path == NULL ? NULL : strrchr(path, '/');
+        ok =
+            path != NULL && json_object_set_new(map, s->list[i].name,
+                                                json_string(slash == NULL ? path : slash + 1)) == 0;
+        free(path);
+    }
+    char *text = ok ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    json_decref(root);
+    if (text == NULL)
+        ttt__no_memory(error);
+    return text;
+}
+
+static bool write_index(const saving *s, ttt_error *error)
+{
+    static const char end[] = ".index.json";
+    size_t length = strlen(s->path);
+    char *text = index_text(s, error), *path = malloc(length + sizeof end);
+    ttt__new_file file;
+    bool ok = text != NULL && path != NULL ? true : ttt__no_memory(error);
+    if (ok) {
+        memcpy(path, s->path, length);
+        memcpy(path + length, end, sizeof end);
+        ok = ttt__file_create(&file, path, error);
+        if (ok)
+            ok = ttt__file_close(&file, ttt__file_write(&file, text, strlen(text), error), error);
+    }
+    free(text);
+    free(path);
     return ok;
+}
+
+/* Closes the last file. A set in several is whole with its index; without it, none of them stays.
+ */
+static bool finish_saving(saving *s, bool ok, ttt_error *error)
+{
+    ok = close_shard(s, ok, error) && ok;
+    if (ok && s->n_shards > 1)
+        ok = write_index(s, error);
+    for (int i = 0; !ok && s->n_shards > 1 && i < s->next; i++) {
+        char *path =
+            i > 0 && s->shards[i] == s->shards[i - 1] ? NULL : shard_path(s, s->shards[i], NULL);
+        if (path != NULL)
+            unlink(path);
+        free(path);
+    }
+    free(s->list);
+    free(s->names);
+    free(s->shards);
+    free(s->values);
+    free(s->turned);
+    return ok;
+}
+
+bool ttt_params_save_shards(const ttt_params *params, const char *path, hlo_type type,
+                            size_t shard_bytes, ttt_param_source get, void *ctx, ttt_error *error)
+{
+    saving s = {.path = path, .type = type};
+    bool ok = start_saving(&s, params, shard_bytes, error);
+    for (int i = 0; ok && i < params->count; i++)
+        ok = get(ctx, i, s.values, error) && put_param(&s, &params->list[i], error);
+    return finish_saving(&s, ok, error);
+}
+
+bool ttt_params_save(const ttt_params *params, const char *path, hlo_type type,
+                     ttt_param_source get, void *ctx, ttt_error *error)
+{
+    return ttt_params_save_shards(params, path, type, SIZE_MAX, get, ctx, error);
 }

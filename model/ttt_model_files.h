@@ -70,6 +70,11 @@ void ttt_param_to_file(const ttt_param *param, const float *in, float *out);
 typedef bool (*ttt_param_source)(void *ctx, int index, float *out, ttt_error *error);
 bool ttt_params_save(const ttt_params *params, const char *path, hlo_type type,
                      ttt_param_source get, void *ctx, ttt_error *error);
+/* The same, and when that is more than `shard_bytes` of data, cut between tensors into files beside
+ * `path` that its index names: for x/model.safetensors, x/model-00001-of-00002.safetensors and
+ * x/model.safetensors.index.json. None of them may be there before. */
+bool ttt_params_save_shards(const ttt_params *params, const char *path, hlo_type type,
+                            size_t shard_bytes, ttt_param_source get, void *ctx, ttt_error *error);
 
 /* What shapes tell about the network of a JAX checkpoint. Rates and the like are the presets';
  * n_heads of attention is not told and stays what it is in `config`. */

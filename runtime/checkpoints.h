@@ -5,8 +5,8 @@
  *
  *     config.json, model.safetensors     the network and its parameters, f32
  *     first.safetensors, second.safetensors      the optimiser's moments, under the same names
- *     manifest.json      version, step, the training's own facts, and of every other file its size,
- *                        its XXH3-128 and XXH3-64 of each MiB
+ *     manifest.json      version, step, the training's own facts, of every other file its size, its
+ *                        XXH3-128 and XXH3-64 of each MiB, and its own hash
  *
  * Large sets are cut into NAME-00001-of-00003.safetensors and NAME.safetensors.index.json.
  *
@@ -43,10 +43,15 @@ typedef struct ttt__store ttt__store;
 PJRT_MUST_CHECK pjrt_status *ttt__store_open(const char *folder, const ttt__store_options *options,
                                              ttt__store **out);
 void ttt__store_free(ttt__store *store);
-/* Writes step's checkpoint, then removes those that are no longer kept. When it fails the older
- * ones are as they were and nothing of the new one is left behind (nor when it is already there:
- * then it is left as it is, and that is a success). */
+/*
+ * Writes step's checkpoint, then removes those before it that are no longer kept. When it fails the
+ * older ones are as they were and nothing of the new one is left behind. One that is already there
+ * and whole is left as it is, which is a success; a broken one is replaced.
+ */
 PJRT_MUST_CHECK pjrt_status *ttt__store_write(ttt__store *store, const ttt__snapshot *snapshot);
+/* Why the last write could not remove all that is no longer kept; NULL when it could. The next one
+ * tries again. */
+const pjrt_status *ttt__store_trouble(const ttt__store *store);
 
 /* One that was found whole. */
 typedef struct ttt__checkpoint {
@@ -61,16 +66,17 @@ typedef struct ttt__checkpoint {
  * the offset of the first MiB that is not what was written. A newer version is refused as such. */
 PJRT_MUST_CHECK pjrt_status *ttt__checkpoint_open(const char *folder, ttt__checkpoint **out);
 void ttt__checkpoint_free(ttt__checkpoint *checkpoint);
-/* The newest whole one of a folder of checkpoints; NULL when there is none at all. Broken ones are
- * passed over, and `broken`, when not NULL, hears why; when all are broken, that is an error. */
+/* The newest whole one of a folder of checkpoints; NULL when there is none at all. Those of which
+ * data is lost are passed over, and `broken`, when not NULL, hears why; when all are, that is an
+ * error, and so is any other failure (a newer version, no memory, no right to read). */
 PJRT_MUST_CHECK pjrt_status *
 ttt__checkpoint_latest(const char *folder, void (*broken)(void *ctx, const pjrt_status *why),
                        void *ctx, ttt__checkpoint **out);
 /* Steps of the folders there are, ascending; the caller frees the list. Nothing is opened. */
 PJRT_MUST_CHECK pjrt_status *ttt__checkpoint_list(const char *folder, int64_t **steps, int *count);
 
-/* One holder of a run's folder at a time: FAILED_PRECONDITION that names the process that has it.
- * Gone with the process, however it ends. */
+/* One holder of a run's folder, which is made when it is not there: FAILED_PRECONDITION that names
+ * the process that has it. Gone with the process, however it ends. */
 typedef struct ttt__lock ttt__lock;
 PJRT_MUST_CHECK pjrt_status *ttt__lock_take(const char *folder, ttt__lock **out);
 void ttt__lock_free(ttt__lock *lock);

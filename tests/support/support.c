@@ -122,9 +122,9 @@ void support_copy_file(const char *from, const char *to)
 
 const char *support_path(const char *folder, const char *name)
 {
-    static char paths[4][PATH_MAX];
+    static char paths[16][PATH_MAX];
     static unsigned turn;
-    char *path = paths[turn++ % 4];
+    char *path = paths[turn++ % 16];
     int n = snprintf(path, PATH_MAX, "%s/%s", folder, name);
     assert_in_range(n, 1, PATH_MAX - 1);
     return path;

@@ -42,7 +42,7 @@ unsigned char *support_read_file(const char *path, size_t *size);
 void support_write_file(const char *path, const void *bytes, size_t size);
 void support_copy_file(const char *from, const char *to);
 
-/* "FOLDER/NAME" in one of four buffers that take turns. */
+/* "FOLDER/NAME" in one of sixteen buffers that take turns. */
 const char *support_path(const char *folder, const char *name);
 
 /*
