@@ -11,6 +11,7 @@
 #include "pjrt/pjrt_status.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { TTT__LOSS, TTT__NORM, TTT__FIGURES };

@@ -246,10 +246,17 @@ static pjrt_status *one_step(ttt_trainer *t)
 /* ---- what interrupts ---------------------------------------------------------------------------
  */
 
+enum { CHECKPOINT_PATH = sizeof((ttt_train_summary *)NULL)->checkpoint };
+
+static void checkpoint_path(const ttt_trainer *t, int64_t step, char path[CHECKPOINT_PATH])
+{
+    snprintf(path, CHECKPOINT_PATH, "%s/step-%08lld", t->checkpoints, (long long)step);
+}
+
 static pjrt_status *tell_saved(ttt_trainer *t, const ttt__saved *saved)
 {
-    char path[4200];
-    snprintf(path, sizeof path, "%s/step-%08lld", t->checkpoints, (long long)saved->step);
+    char path[CHECKPOINT_PATH];
+    checkpoint_path(t, saved->step, path);
     if (saved->failed == NULL) {
         t->saved_step = saved->step;
         ttt__trainer_hear(t, &(ttt_event){.kind = TTT_EVENT_SAVED,
@@ -419,8 +426,7 @@ static void summarize(ttt_trainer *t, ttt_train_summary *summary)
                                    .seconds = ttt__seconds() - t->begun,
                                    .step_seconds = median_time(t)};
     if (t->saved_step >= 0)
-        snprintf(summary->checkpoint, sizeof summary->checkpoint, "%s/step-%08lld", t->checkpoints,
-                 (long long)t->saved_step);
+        checkpoint_path(t, t->saved_step, summary->checkpoint);
 }
 
 pjrt_status *ttt_trainer_run(ttt_trainer *trainer, ttt_train_summary *summary)

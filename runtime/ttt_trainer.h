@@ -188,7 +188,7 @@ typedef struct ttt_train_summary {
     ttt_goodput goodput;
     double seconds;      /* of this process, from ttt_trainer_new on */
     double step_seconds; /* the median of this process's steps, from one result to the next */
-    char checkpoint[4096];
+    char checkpoint[4096 + 32]; /* the folder of the newest; "": there is none */
 } ttt_train_summary;
 
 typedef struct ttt_trainer ttt_trainer;

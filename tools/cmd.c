@@ -2,6 +2,7 @@
 #include "tools/cmd.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -196,6 +197,21 @@ pjrt_status *cmd_write_file(const char *path, const char *bytes, size_t size)
     if (file != NULL)
         ok = fclose(file) == 0 && ok;
     return ok ? NULL : PJRT_FAIL(UNAVAILABLE, "ttt", "%s: %s", path, strerror(errno));
+}
+
+const char *cmd_program_cache(const char *option, char *path)
+{
+    const char *own = getenv("TTT_CACHE"), *user = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int size = -1;
+    if (option != NULL)
+        return strcmp(option, "none") == 0 ? NULL : option;
+    if (own != NULL && own[0] != '\0')
+        size = snprintf(path, PATH_MAX, "%s/programs", own);
+    else if (user != NULL && user[0] != '\0')
+        size = snprintf(path, PATH_MAX, "%s/ttt/programs", user);
+    else if (home != NULL)
+        size = snprintf(path, PATH_MAX, "%s/.cache/ttt/programs", home);
+    return size < 0 || size >= PATH_MAX ? NULL : path;
 }
 
 double cmd_seconds(void)

@@ -69,6 +69,10 @@ int cmd_print_json(json_t *json);
 pjrt_status *cmd_read_file(const char *path, char **bytes, size_t *size);
 PJRT_MUST_CHECK pjrt_status *cmd_write_file(const char *path, const char *bytes, size_t size);
 
+/* Where compiled programs are kept: what --cache says, "none" being NULL, or "programs" in the
+ * set-up's cache folder. `path` has room for PATH_MAX. */
+const char *cmd_program_cache(const char *option, char *path);
+
 double cmd_seconds(void);
 json_t *cmd_json_option(const pjrt_option *option);
 json_t *cmd_json_number(double value); /* null for what JSON has not: infinities and NaN */
@@ -85,5 +89,6 @@ int cmd_init(int argc, char **argv);
 int cmd_logits(int argc, char **argv);
 int cmd_grads(int argc, char **argv);
 int cmd_compile(int argc, char **argv);
+int cmd_train(int argc, char **argv);
 
 #endif
