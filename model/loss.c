@@ -159,11 +159,10 @@ static void losses_of_part(hlo_graph *g, void *ctx, hlo_val step, const hlo_val 
     out[0] = losses_of(g, ctx, in[0], in[1]);
 }
 
-hlo_val ttt_losses(hlo_graph *g, const ttt_net *net, const ttt_input *in, hlo_val labels,
-                   ttt_diagnostics *diagnostics)
+hlo_val net_losses(hlo_graph *g, const ttt_net *net, hlo_val x, hlo_val labels)
 {
     head h = {.compute = net_compute(net), .wide = net_wide(net)};
-    hlo_val x = net_trunk(g, net, in, diagnostics), losses[2];
+    hlo_val losses[2];
     int64_t batch = hlo_dim(g, x, 0), time = hlo_dim(g, x, 1), n = 0;
     int64_t parts = time / LOSS_TIMES, whole = parts * LOSS_TIMES;
     hlo_scope_push(g, "loss");
@@ -181,4 +180,10 @@ hlo_val ttt_losses(hlo_graph *g, const ttt_net *net, const ttt_input *in, hlo_va
                                 hlo_slice_dim(g, labels, 1, whole, time));
     hlo_scope_pop(g);
     return n == 1 ? losses[0] : hlo_concat(g, losses, 2, 1);
+}
+
+hlo_val ttt_losses(hlo_graph *g, const ttt_net *net, const ttt_input *in, hlo_val labels,
+                   ttt_diagnostics *diagnostics)
+{
+    return net_losses(g, net, net_trunk(g, net, in, diagnostics), labels);
 }

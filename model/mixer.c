@@ -39,13 +39,15 @@ static hlo_val projected(hlo_graph *g, const net_layer *l, const char *name, hlo
 /* The convolutions' names, of what the shared projection becomes. */
 static const char conv_q[] = "seq_modeling_block.conv_q", conv_k[] = "seq_modeling_block.conv_k";
 
-mixer_heads mixer_project(hlo_graph *g, const net_layer *l, hlo_val x)
+mixer_heads mixer_project(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val *tail)
 {
     bool shared = l->net->config->share_qk;
     hlo_val q = projected(g, l, "q_proj.weight", x);
-    hlo_val k = shared ? net_causal_conv(g, l, conv_k, q) : projected(g, l, "k_proj.weight", x);
+    hlo_val same = tail == NULL ? (hlo_val){0} : *tail; /* both look back on the same */
+    hlo_val k = shared ? net_causal_conv(g, l, conv_k, q, tail == NULL ? NULL : &same)
+                       : projected(g, l, "k_proj.weight", x);
     if (shared)
-        q = net_causal_conv(g, l, conv_q, q);
+        q = net_causal_conv(g, l, conv_q, q, tail);
     /* Not kept, as the gate in mixer_output is not. */
     hlo_val v = hlo_matmul(g, x, mixer_weight(g, l, "v_proj.weight"));
     return (mixer_heads){heads_of(g, l, q), heads_of(g, l, k), heads_of(g, l, v)};
@@ -70,6 +72,15 @@ hlo_val mixer_rotate(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val positi
 {
     double theta = l->net->config->rope_theta;
     return theta == 0 ? x : hlo_rope(g, x, position, theta, true);
+}
+
+hlo_val mixer_times(hlo_graph *g, int64_t time, hlo_val position)
+{
+    if (position.id == 0)
+        return hlo_iota(g, HLO_SHAPE(HLO_S32, time), 0);
+    int64_t batch = hlo_dim(g, position, 0);
+    return hlo_add(g, hlo_iota(g, HLO_SHAPE(HLO_S32, batch, time), 1),
+                   hlo_reshape(g, position, HLO_DIMS(batch, 1)));
 }
 
 static hlo_val stretch(hlo_graph *g, const mixer_pieces *p, hlo_val x)

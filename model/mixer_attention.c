@@ -157,19 +157,111 @@ static hlo_val grouped(hlo_graph *g, const ttt_config *c, hlo_val q)
                                     : HLO_DIMS(s->dims[0], groups, share, lanes));
 }
 
-hlo_val mixer_attention(hlo_graph *g, const net_layer *l, hlo_val x)
+static hlo_val from_the_start(hlo_graph *g, const net_layer *l, const mixer_heads *h)
 {
-    mixer_heads h = mixer_project(g, l, x);
-    hlo_val time = hlo_iota(g, HLO_SHAPE(HLO_S32, hlo_dim(g, x, 1)), 0);
-    hlo_val q = grouped(g, l->net->config, mixer_rotate(g, l, h.q, time));
+    hlo_val q = grouped(g, l->net->config, h->q);
     attention a = {
         .layer = l,
         .q = hlo_transpose(g, q, HLO_DIMS(0, 2, 3, 1, 4)),
-        .k = hlo_transpose(g, mixer_rotate(g, l, h.k, time), HLO_DIMS(0, 2, 1, 3)),
-        .v = hlo_transpose(g, h.v, HLO_DIMS(0, 2, 1, 3)),
+        .k = hlo_transpose(g, h->k, HLO_DIMS(0, 2, 1, 3)),
+        .v = hlo_transpose(g, h->v, HLO_DIMS(0, 2, 1, 3)),
     };
+    return net_dear(g, l->net, attend_all(g, &a));
+}
+
+/* ---- a sequence that goes on -------------------------------------------------------------------
+ */
+
+/* Each sequence's `now` [batch, times, groups, lanes] goes to its own position in `stored` [batch,
+ * context, groups, lanes]: updates in place, one a sequence, where a select would write all of it
+ * anew. */
+static hlo_val with_stored(hlo_graph *g, hlo_val stored, hlo_val position, hlo_val now)
+{
+    int64_t batch = hlo_dim(g, now, 0);
+    hlo_val zero = hlo_scalar_int(g, HLO_S32, 0);
+    now = hlo_convert(g, now, hlo_type_of(g, stored));
+    for (int64_t i = 0; i < batch; i++) {
+        hlo_val place = hlo_reshape(g, hlo_slice_dim(g, position, 0, i, i + 1), HLO_NO_DIMS);
+        hlo_val starts[] = {hlo_scalar_int(g, HLO_S32, i), place, zero, zero};
+        stored = hlo_dynamic_update(g, stored, hlo_slice_dim(g, now, 0, i, i + 1), starts);
+    }
+    return stored;
+}
+
+/* All keys and values so far; as products take them. */
+typedef struct memory {
+    const net_layer *layer;
+    hlo_val keys, values; /* [batch, context, groups, lanes] */
+} memory;
+
+/* in[0]: a block of queries [batch, groups, share, block, lanes]; in[1]: their positions [batch,
+ * block]. */
+static void attend_memory(hlo_graph *g, void *ctx, hlo_val number, const hlo_val *carry,
+                          const hlo_val *in, hlo_val *next, hlo_val *out)
+{
+    const memory *m = ctx;
+    int64_t batch = hlo_dim(g, in[1], 0), size = hlo_dim(g, in[1], 1);
+    int64_t context = hlo_dim(g, m->keys, 1);
+    (void)number, (void)carry, (void)next;
+    hlo_val scores = scaled_scores(g, m->layer, "bgrqd,bkgd->bgrqk", in[0], m->keys);
+    hlo_val time = hlo_iota(g, HLO_SHAPE(HLO_S32, batch, 1, 1, size, context), 4);
+    hlo_val seen =
+        hlo_compare(g, HLO_LE, time, hlo_reshape(g, in[1], HLO_DIMS(batch, 1, 1, size, 1)));
+    hlo_val weights = hlo_softmax(g, masked(g, seen, scores), -1);
+    weights = hlo_convert(g, weights, net_compute(m->layer->net));
+    out[0] = hlo_einsum(g, "bgrqk,bkgd->bqgrd", weights, m->values);
+}
+
+enum { MEMORY_BLOCK = 64 }; /* queries at once: they see the whole memory */
+
+/* q [batch, time, groups, share, lanes] at `times` [batch, time]; returns [batch, time, hidden]. */
+static hlo_val from_memory(hlo_graph *g, memory *m, hlo_val q, hlo_val times)
+{
+    const hlo_shape *s = hlo_shape_of(g, q);
+    int64_t batch = s->dims[0], time = s->dims[1], groups = s->dims[2], share = s->dims[3];
+    int64_t lanes = s->dims[4], hidden = groups * share * lanes;
+    hlo_val parts[2];
+    int count = 0;
+    for (int rest = 0; rest < 2; rest++) {
+        int64_t start = rest ? time / MEMORY_BLOCK * MEMORY_BLOCK : 0;
+        int64_t size = rest ? time % MEMORY_BLOCK : MEMORY_BLOCK, n = rest ? 1 : time / size;
+        if (size == 0 || n == 0)
+            continue;
+        hlo_val in[2] = {hlo_slice_dim(g, q, 1, start, start + n * size),
+                         hlo_slice_dim(g, times, 1, start, start + n * size)};
+        in[0] = hlo_reshape(g, in[0], HLO_DIMS(batch, n, size, groups, share, lanes));
+        in[0] = hlo_transpose(g, in[0], HLO_DIMS(1, 0, 3, 4, 2, 5));
+        in[1] =
+            hlo_transpose(g, hlo_reshape(g, in[1], HLO_DIMS(batch, n, size)), HLO_DIMS(1, 0, 2));
+        hlo_val z; /* [n, batch, size, groups, share, lanes] */
+        hlo_scan(g, attend_memory, m, NULL, 0, in, 2, &z, 1, NULL);
+        parts[count++] = hlo_reshape(g, hlo_transpose(g, z, HLO_DIMS(1, 0, 2, 3, 4, 5)),
+                                     HLO_DIMS(batch, n * size, hidden));
+    }
+    return count == 1 ? parts[0] : hlo_concat(g, parts, count, 1);
+}
+
+static hlo_val going_on(hlo_graph *g, const net_layer *l, const mixer_heads *h, hlo_val position,
+                        hlo_val times, hlo_val *state)
+{
+    hlo_type compute = net_compute(l->net);
+    state[0] = with_stored(g, state[0], position, h->k);
+    state[1] = with_stored(g, state[1], position, h->v);
+    memory m = {l, hlo_convert(g, state[0], compute), hlo_convert(g, state[1], compute)};
+    return from_memory(g, &m, grouped(g, l->net->config, h->q), times);
+}
+
+hlo_val mixer_attention(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position,
+                        hlo_val *state)
+{
+    bool tail = state != NULL && l->net->config->share_qk;
+    mixer_heads h = mixer_project(g, l, x, tail ? state++ : NULL);
+    hlo_val times = mixer_times(g, hlo_dim(g, x, 1), position);
+    h.q = mixer_rotate(g, l, h.q, times);
+    h.k = mixer_rotate(g, l, h.k, times);
     hlo_scope_push(g, "attend");
-    hlo_val z = net_dear(g, l->net, attend_all(g, &a));
+    hlo_val z =
+        state == NULL ? from_the_start(g, l, &h) : going_on(g, l, &h, position, times, state);
     hlo_scope_pop(g);
     return mixer_output(g, l, x, z);
 }
@@ -190,25 +282,6 @@ void mixer_attention_state(net_state_table *table, const ttt_config *c)
     net_state_part(table, "values", stored);
 }
 
-/* Each sequence's `now` [batch, groups, lanes] goes to its own position in `stored` [batch,
- * context, groups, lanes]: updates in place, one a sequence, where a select would write all of it
- * anew. */
-static hlo_val with_stored(hlo_graph *g, hlo_val stored, hlo_val position, hlo_val now)
-{
-    const hlo_shape *s = hlo_shape_of(g, now);
-    int64_t batch = s->dims[0], groups = s->dims[1], lanes = s->dims[2];
-    hlo_val zero = hlo_scalar_int(g, HLO_S32, 0);
-    now = hlo_convert(g, now, hlo_type_of(g, stored));
-    for (int64_t i = 0; i < batch; i++) {
-        hlo_val row =
-            hlo_reshape(g, hlo_slice_dim(g, now, 0, i, i + 1), HLO_DIMS(1, 1, groups, lanes));
-        hlo_val place = hlo_reshape(g, hlo_slice_dim(g, position, 0, i, i + 1), HLO_NO_DIMS);
-        hlo_val starts[] = {hlo_scalar_int(g, HLO_S32, i), place, zero, zero};
-        stored = hlo_dynamic_update(g, stored, row, starts);
-    }
-    return stored;
-}
-
 /* The kernel between q [batch, groups, share, lanes] and all stored keys, up to a factor that all
  * of a query's have and that keeps it from overflowing: [batch, groups, share, context]. */
 static hlo_val kernel(hlo_graph *g, const net_layer *l, hlo_val q, hlo_val keys, hlo_val position)
@@ -221,6 +294,13 @@ static hlo_val kernel(hlo_graph *g, const net_layer *l, hlo_val q, hlo_val keys,
     return hlo_exp(g, hlo_sub(g, scores, hlo_reduce_keep(g, HLO_REDUCE_MAX, scores, HLO_DIMS(3))));
 }
 
+/* [batch, groups, lanes] as [batch, 1, groups, lanes]. */
+static hlo_val one_time(hlo_graph *g, hlo_val x)
+{
+    const hlo_shape *s = hlo_shape_of(g, x);
+    return hlo_reshape(g, x, HLO_DIMS(s->dims[0], 1, s->dims[1], s->dims[2]));
+}
+
 hlo_val mixer_attention_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position,
                              hlo_val *state)
 {
@@ -229,8 +309,8 @@ hlo_val mixer_attention_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_va
     mixer_heads h = mixer_project_step(g, l, x, c->share_qk ? state++ : NULL);
     hlo_val q = grouped(g, c, mixer_rotate(g, l, h.q, position));
     hlo_scope_push(g, "attend");
-    state[0] = with_stored(g, state[0], position, mixer_rotate(g, l, h.k, position));
-    state[1] = with_stored(g, state[1], position, h.v);
+    state[0] = with_stored(g, state[0], position, one_time(g, mixer_rotate(g, l, h.k, position)));
+    state[1] = with_stored(g, state[1], position, one_time(g, h.v));
     hlo_val near = kernel(g, l, q, hlo_convert(g, state[0], compute), position);
     hlo_val sum = hlo_einsum_as(g, "bgrk,bkgd->bgrd", hlo_convert(g, near, compute),
                                 hlo_convert(g, state[1], compute), wide, HLO_PRECISION_DEFAULT);

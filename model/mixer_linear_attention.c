@@ -119,33 +119,60 @@ static hlo_val attend_part(hlo_graph *g, const net_layer *l, const mixer_pieces 
     return mixer_join(g, p, z);
 }
 
-/* Whole chunks, then what is left over as a shorter one. */
-static hlo_val attend(hlo_graph *g, const net_layer *l, const mixer_heads *h)
+/* Whole chunks, then what is left over as a shorter one; the sums move on. */
+static hlo_val attend(hlo_graph *g, const net_layer *l, const mixer_heads *h, hlo_val sums[2])
 {
-    const hlo_shape *s = hlo_shape_of(g, h->q);
-    int64_t batch = s->dims[0], time = s->dims[1], heads = s->dims[2], lanes = s->dims[3];
-    hlo_type wide = net_wide(l->net);
-    hlo_val state[2] = {hlo_full(g, HLO_SHAPE(wide, batch, heads, lanes, lanes), 0),
-                        hlo_full(g, HLO_SHAPE(wide, batch, heads, 1, lanes), 0)};
+    int64_t time = hlo_dim(g, h->q, 1);
     mixer_pieces whole = {0, time / CHUNK, CHUNK}, rest = {time / CHUNK * CHUNK, 1, time % CHUNK};
     hlo_val parts[2];
     int count = 0;
     if (whole.n > 0)
-        parts[count++] = attend_part(g, l, &whole, h, state);
+        parts[count++] = attend_part(g, l, &whole, h, sums);
     if (rest.size > 0)
-        parts[count++] = attend_part(g, l, &rest, h, state);
+        parts[count++] = attend_part(g, l, &rest, h, sums);
     return count == 1 ? parts[0] : hlo_concat(g, parts, count, 1);
 }
 
-hlo_val mixer_linear_attention(hlo_graph *g, const net_layer *l, hlo_val x)
+/* Sums of a state, of which the second lacks a dimension, as the chunks carry them; of a NULL one,
+ * zeros. */
+static void get_sums(hlo_graph *g, const net_layer *l, int64_t batch, const hlo_val *state,
+                     hlo_val sums[2])
 {
-    mixer_heads h = mixer_project(g, l, x);
-    hlo_val time = hlo_iota(g, HLO_SHAPE(HLO_S32, hlo_dim(g, x, 1)), 0);
+    const ttt_config *c = l->net->config;
+    int64_t heads = c->n_heads, lanes = c->hidden_size / heads;
+    hlo_shape shapes[2] = {HLO_SHAPE(net_wide(l->net), batch, heads, lanes, lanes),
+                           HLO_SHAPE(net_wide(l->net), batch, heads, 1, lanes)};
+    for (int i = 0; i < (normalised(l) ? 2 : 1); i++)
+        sums[i] = state == NULL ? hlo_full(g, shapes[i], 0)
+                                : hlo_reshape(g, hlo_convert(g, state[i], shapes[i].type),
+                                              HLO_DIMS(batch, heads, i == 0 ? lanes : 1, lanes));
+}
+
+static void put_sums(hlo_graph *g, const net_layer *l, const hlo_val sums[2], hlo_val *state)
+{
+    for (int i = 0; i < (normalised(l) ? 2 : 1); i++) {
+        const hlo_shape *s = hlo_shape_of(g, state[i]);
+        hlo_dims dims = {.n = s->rank};
+        for (int d = 0; d < s->rank; d++)
+            dims.d[d] = s->dims[d];
+        state[i] = hlo_convert(g, hlo_reshape(g, sums[i], dims), s->type);
+    }
+}
+
+hlo_val mixer_linear_attention(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position,
+                               hlo_val *state)
+{
+    bool tail = state != NULL && l->net->config->share_qk;
+    mixer_heads h = mixer_project(g, l, x, tail ? state++ : NULL);
+    hlo_val time = mixer_times(g, hlo_dim(g, x, 1), position), sums[2];
     h.q = features(g, l, h.q, time);
     h.k = features(g, l, h.k, time);
+    get_sums(g, l, hlo_dim(g, x, 0), state, sums);
     hlo_scope_push(g, "attend");
-    hlo_val z = net_dear(g, l->net, attend(g, l, &h));
+    hlo_val z = net_dear(g, l->net, attend(g, l, &h, sums));
     hlo_scope_pop(g);
+    if (state != NULL)
+        put_sums(g, l, sums, state);
     return mixer_output(g, l, x, z);
 }
 

@@ -187,13 +187,13 @@ static hlo_val scan_part(hlo_graph *g, scan *s, const part *p, const selection *
                        HLO_DIMS(batch, p->n * p->size, channels));
 }
 
-/* Whole chunks, then what is left over as a shorter one. */
-static hlo_val scan_all(hlo_graph *g, const net_layer *l, const selection *all)
+/* Whole chunks, then what is left over as a shorter one; the state moves on, a null one from 0. */
+static hlo_val scan_all(hlo_graph *g, const net_layer *l, const selection *all, hlo_val *state)
 {
     scan s = {l, rates(g, l), mixer_param(g, l, "D")};
     int64_t batch = hlo_dim(g, all->x, 0), time = hlo_dim(g, all->x, 1);
-    hlo_val h =
-        hlo_full(g, HLO_SHAPE(net_wide(l->net), batch, hlo_dim(g, s.a, 0), hlo_dim(g, s.a, 1)), 0);
+    hlo_shape shape = HLO_SHAPE(net_wide(l->net), batch, hlo_dim(g, s.a, 0), hlo_dim(g, s.a, 1));
+    hlo_val h = state == NULL ? hlo_full(g, shape, 0) : hlo_convert(g, *state, shape.type);
     part whole = {0, time / CHUNK, CHUNK}, rest = {time / CHUNK * CHUNK, 1, time % CHUNK};
     hlo_val parts[2];
     int count = 0;
@@ -201,16 +201,20 @@ static hlo_val scan_all(hlo_graph *g, const net_layer *l, const selection *all)
         parts[count++] = scan_part(g, &s, &whole, all, &h);
     if (rest.size > 0)
         parts[count++] = scan_part(g, &s, &rest, all, &h);
+    if (state != NULL)
+        *state = hlo_convert(g, h, hlo_type_of(g, *state));
     return count == 1 ? parts[0] : hlo_concat(g, parts, count, 1);
 }
 
-hlo_val mixer_mamba(hlo_graph *g, const net_layer *l, hlo_val x)
+hlo_val mixer_mamba(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position, hlo_val *state)
 {
     hlo_val in, gate;
+    (void)position;
     project(g, l, x, &in, &gate);
-    selection all = select_from(g, l, net_causal_conv(g, l, "seq_modeling_block.conv1d", in));
+    in = net_causal_conv(g, l, "seq_modeling_block.conv1d", in, state);
+    selection all = select_from(g, l, in);
     hlo_scope_push(g, "scan");
-    hlo_val y = net_dear(g, l->net, scan_all(g, l, &all));
+    hlo_val y = net_dear(g, l->net, scan_all(g, l, &all, state == NULL ? NULL : state + 1));
     hlo_scope_pop(g);
     return output(g, l, y, gate);
 }

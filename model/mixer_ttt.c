@@ -253,11 +253,11 @@ static learner_state start_of(hlo_graph *g, const net_layer *l, const learner *m
     return state;
 }
 
-/* Whole mini-batches, then what is left over as a shorter one. */
-static hlo_val learn(hlo_graph *g, const net_layer *l, const layer_data *data)
+/* Whole mini-batches, then what is left over as a shorter one; the state moves on. */
+static hlo_val learn(hlo_graph *g, const net_layer *l, const layer_data *data, learner_state *state)
 {
     int64_t time = hlo_dim(g, data->q, 1), size = hlo_dim(g, data->token, 0), n = time / size;
-    learner_state state = start_of(g, l, data->made, hlo_dim(g, data->q, 0)), start = state;
+    learner_state start = *state;
     mixer_pieces parts[2] = {{0, n, size}, {n * size, 1, time % size}};
     bool asked = l->diagnostics != NULL;
     hlo_val answers[2], errors[2][4];
@@ -265,7 +265,7 @@ static hlo_val learn(hlo_graph *g, const net_layer *l, const layer_data *data)
     for (int i = 0; i < 2; i++) {
         if (parts[i].n * parts[i].size == 0)
             continue;
-        answers[count] = learn_part(g, l, &parts[i], data, &state, asked ? errors[count] : NULL);
+        answers[count] = learn_part(g, l, &parts[i], data, state, asked ? errors[count] : NULL);
         count++;
     }
     if (asked) {
@@ -278,7 +278,7 @@ static hlo_val learn(hlo_graph *g, const net_layer *l, const layer_data *data)
         }
         l->diagnostics->inner_loss = hlo_stack(g, all, 4, 0);
         l->diagnostics->rate = rates_of(g, data->rate);
-        l->diagnostics->state_norm = norms_of(g, data->made, &start, &state);
+        l->diagnostics->state_norm = norms_of(g, data->made, &start, state);
     }
     return count == 1 ? answers[0] : hlo_concat(g, answers, 2, 1);
 }
@@ -306,21 +306,41 @@ static hlo_val places(hlo_graph *g, const net_layer *l, int64_t time, int64_t mi
     return hlo_sub(g, place, hlo_slice_dim(g, start, 1, 0, time));
 }
 
-hlo_val mixer_ttt(hlo_graph *g, const net_layer *l, hlo_val x)
+/* The state as mini-batches leave it: gradients have been summed up and done with. */
+static void put_state(hlo_graph *g, const learner *made, const learner_state *learnt,
+                      hlo_val *state)
+{
+    int n = learner_pack(made, learnt, state);
+    for (int i = 0; i < n; i++)
+        state[n + i] = hlo_zeros_like(g, state[n + i]);
+}
+
+hlo_val mixer_ttt(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position, hlo_val *state)
 {
     const ttt_config *c = l->net->config;
     int64_t batch = hlo_dim(g, x, 0), time = hlo_dim(g, x, 1);
     int64_t mini = c->mini_batch_size > 0 ? c->mini_batch_size : time;
-    mixer_heads h = mixer_project(g, l, x);
+    (void)position; /* places within mini-batches are all that counts */
+    if (state != NULL && (c->mini_batch_size == 0 || time % mini != 0))
+        hlo_fail(g, HLO_ERROR_UNSUPPORTED, "%lld tokens are not whole mini-batches of %lld",
+                 (long long)time, (long long)c->mini_batch_size);
+    mixer_heads h = mixer_project(g, l, x, state != NULL && c->share_qk ? state++ : NULL);
     learner made = learner_of(g, l);
+    learner_state learnt;
+    if (state != NULL)
+        learner_unpack(&made, state, &learnt);
+    else
+        learnt = start_of(g, l, &made, batch);
     layer_data data = {.made = &made, .v = h.v, .place = places(g, l, time, mini)};
     data.q = mixer_rotate(g, l, h.q, data.place);
     data.k = mixer_rotate(g, l, h.k, data.place);
     data.rate = hlo_reshape(g, source_rate(g, l, x), HLO_DIMS(batch, time, c->n_heads, 1));
     data.token = answer_rate(g, l, mini);
     hlo_scope_push(g, "learn");
-    hlo_val z = learn(g, l, &data);
+    hlo_val z = learn(g, l, &data, &learnt);
     hlo_scope_pop(g);
+    if (state != NULL)
+        put_state(g, &made, &learnt, state);
     return mixer_output(g, l, x, z);
 }
 

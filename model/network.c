@@ -117,11 +117,30 @@ static hlo_val conv_within_documents(hlo_graph *g, const net_layer *l, hlo_val x
     return sum;
 }
 
-hlo_val net_causal_conv(hlo_graph *g, const net_layer *l, const char *name, hlo_val x)
+/* The times of `tail` before those of x; the last of them all are the next tail. */
+static hlo_val after_tail(hlo_graph *g, hlo_val x, hlo_val *tail)
+{
+    hlo_val before = hlo_convert(g, *tail, hlo_type_of(g, x));
+    hlo_val all = hlo_concat(g, (hlo_val[]){before, x}, 2, 1);
+    int64_t time = hlo_dim(g, all, 1), length = hlo_dim(g, before, 1);
+    *tail = hlo_convert(g, hlo_slice_dim(g, all, 1, time - length, time), hlo_type_of(g, *tail));
+    return all;
+}
+
+hlo_val net_causal_conv(hlo_graph *g, const net_layer *l, const char *name, hlo_val x,
+                        hlo_val *tail)
 {
     conv_params p = conv_of(g, l, name);
-    hlo_val y = l->resets.here.id == 0 ? hlo_causal_conv(g, x, p.weight)
-                                       : conv_within_documents(g, l, x, p.weight);
+    hlo_val y;
+    if (tail != NULL) {
+        int64_t length = hlo_dim(g, *tail, 1), time = hlo_dim(g, x, 1);
+        y = hlo_causal_conv(g, after_tail(g, x, tail), p.weight);
+        y = hlo_slice_dim(g, y, 1, length, length + time);
+    } else if (l->resets.here.id == 0) {
+        y = hlo_causal_conv(g, x, p.weight);
+    } else {
+        y = conv_within_documents(g, l, x, p.weight);
+    }
     return hlo_add(g, y, p.bias);
 }
 
@@ -146,35 +165,21 @@ static hlo_val normed(hlo_graph *g, const net_layer *l, const char *name, hlo_va
     return hlo_rms_norm(g, x, net_layer_param(g, l, name), l->net->config->norm_epsilon);
 }
 
-static hlo_val mix(hlo_graph *g, const net_layer *l, hlo_val x)
+/* Over a sequence or one token, as x has it. */
+static hlo_val mix(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position, hlo_val *state)
 {
+    bool one = hlo_rank(g, x) == 2;
     switch (l->net->config->mixer) {
     case TTT_MIXER_LINEAR:
     case TTT_MIXER_MLP:
-        return mixer_ttt(g, l, x);
+        return (one ? mixer_ttt_step : mixer_ttt)(g, l, x, position, state);
     case TTT_MIXER_ATTENTION:
-        return mixer_attention(g, l, x);
+        return (one ? mixer_attention_step : mixer_attention)(g, l, x, position, state);
     case TTT_MIXER_LINEAR_ATTENTION:
-        return mixer_linear_attention(g, l, x);
+        return (one ? mixer_linear_attention_step : mixer_linear_attention)(g, l, x, position,
+                                                                            state);
     case TTT_MIXER_MAMBA:
-        return mixer_mamba(g, l, x);
-    }
-    return x;
-}
-
-static hlo_val mix_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position,
-                        hlo_val *state)
-{
-    switch (l->net->config->mixer) {
-    case TTT_MIXER_LINEAR:
-    case TTT_MIXER_MLP:
-        return mixer_ttt_step(g, l, x, position, state);
-    case TTT_MIXER_ATTENTION:
-        return mixer_attention_step(g, l, x, position, state);
-    case TTT_MIXER_LINEAR_ATTENTION:
-        return mixer_linear_attention_step(g, l, x, position, state);
-    case TTT_MIXER_MAMBA:
-        return mixer_mamba_step(g, l, x, position, state);
+        return (one ? mixer_mamba_step : mixer_mamba)(g, l, x, position, state);
     }
     return x;
 }
@@ -190,18 +195,17 @@ static hlo_val feed_forward(hlo_graph *g, const net_layer *l, hlo_val x)
 
 hlo_val net_block(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position, hlo_val *state)
 {
-    bool step = state != NULL;
     if (l->net->config->pre_conv) {
+        hlo_val *tail = state == NULL ? NULL : state++;
         hlo_scope_push(g, "conv");
         hlo_val in = normed(g, l, "conv.norm.weight", x);
         x = hlo_add(g, x,
-                    step ? net_causal_conv_step(g, l, "conv.conv", in, state++)
-                         : net_causal_conv(g, l, "conv.conv", in));
+                    (hlo_rank(g, x) == 2 ? net_causal_conv_step
+                                         : net_causal_conv)(g, l, "conv.conv", in, tail));
         hlo_scope_pop(g);
     }
     hlo_scope_push(g, "mixer");
-    hlo_val in = normed(g, l, "seq_norm.weight", x);
-    x = hlo_add(g, x, step ? mix_step(g, l, in, position, state) : mix(g, l, in));
+    x = hlo_add(g, x, mix(g, l, normed(g, l, "seq_norm.weight", x), position, state));
     hlo_scope_pop(g);
     if (l->net->config->intermediate_size > 0) {
         hlo_scope_push(g, "mlp");

@@ -39,27 +39,32 @@ hlo_val net_shard(hlo_graph *g, const ttt_net *net, hlo_val v, int dim);
 hlo_val net_dear(hlo_graph *g, const ttt_net *net, hlo_val v);
 
 /* x [batch, time, channels] through a depthwise causal convolution with bias, which does not see
- * earlier documents; names NAME.weight, .bias. */
-hlo_val net_causal_conv(hlo_graph *g, const net_layer *l, const char *name, hlo_val x);
-/* The same for one token, x [batch, channels]; `tail` [batch, width - 1, channels] has the tokens
- * before, and moves on. */
+ * earlier documents; names NAME.weight, .bias. `tail`, when not NULL, has the times before, [batch,
+ * width - 1, channels], and moves on; then there are no documents. */
+hlo_val net_causal_conv(hlo_graph *g, const net_layer *l, const char *name, hlo_val x,
+                        hlo_val *tail);
+/* The same for one token, x [batch, channels]. */
 hlo_val net_causal_conv_step(hlo_graph *g, const net_layer *l, const char *name, hlo_val x,
                              hlo_val *tail);
 
 /* The mixer's own parameter "seq_modeling_block.NAME". */
 hlo_val mixer_param(hlo_graph *g, const net_layer *l, const char *name);
 hlo_val mixer_weight(hlo_graph *g, const net_layer *l, const char *name);
-/* Queries, keys and values of x, by head: [batch, time, heads, lanes]. */
+/* Queries, keys and values of x, by head: [batch, time, heads, lanes]. `tail` of the shared
+ * projection, with share_qk, as in net_causal_conv. */
 typedef struct mixer_heads {
     hlo_val q, k, v;
 } mixer_heads;
-mixer_heads mixer_project(hlo_graph *g, const net_layer *l, hlo_val x);
-/* The same for one token x [batch, hidden]: [batch, heads, lanes]. `tail` of the shared projection
- * is needed with share_qk, and moves on. */
+mixer_heads mixer_project(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val *tail);
+/* The same for one token x [batch, hidden]: [batch, heads, lanes]. `tail` is needed with share_qk.
+ */
 mixer_heads mixer_project_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val *tail);
 /* Queries or keys [batch, (time,) heads, lanes] turned by their positions, s32 [time], [batch,
  * time] or of one token [batch]; not at all when rope_theta is 0. */
 hlo_val mixer_rotate(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position);
+/* Positions of `time` tokens: s32 [time] from 0 on, or [batch, time] from `position` [batch] on,
+ * when that is not null. */
+hlo_val mixer_times(hlo_graph *g, int64_t time, hlo_val position);
 /*
  * A stretch of a sequence in equal pieces: n of `size` tokens from `start` on. Those times of x
  * [batch, time, heads, lanes] as [n, batch, heads, size, lanes]; of marks [batch, time] as [n,
@@ -77,7 +82,9 @@ hlo_val mixer_output(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val z);
 
 /*
  * Mixers over time. Each has three functions:
- *  - over a sequence: x [batch, time, hidden], normed already, to the same;
+ *  - over a sequence: x [batch, time, hidden], normed already, to the same; either from its start
+ *    (`position` null, `state` NULL), or from position [batch] on with the layer's state, which
+ *    moves on; learners then take whole mini-batches, from the start of one;
  *  - over one token: x [batch, hidden] at positions s32 [batch], with the layer's state, which
  *    moves on;
  *  - the table of that state: calls net_state_part for each part, in the order in which the second
@@ -90,7 +97,8 @@ int64_t net_state_context(const net_state_table *table);
 hlo_type net_state_type(const net_state_table *table);
 
 #define MIXER(name)                                                                            \
-    hlo_val mixer_##name(hlo_graph *g, const net_layer *l, hlo_val x);                         \
+    hlo_val mixer_##name(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position,        \
+                         hlo_val *state);                                                      \
     hlo_val mixer_##name##_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position, \
                                 hlo_val *state);                                               \
     void mixer_##name##_state(net_state_table *table, const ttt_config *config)

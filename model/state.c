@@ -228,6 +228,31 @@ void ttt_states_start(hlo_graph *g, const ttt_net *net, const ttt_states *states
 /* ---- one token ---------------------------------------------------------------------------------
  */
 
+/* Through all blocks: one token x [batch, hidden], or several [batch, time, hidden]. */
+static hlo_val through_blocks(hlo_graph *g, const ttt_net *net, const ttt_states *states, hlo_val x,
+                              hlo_val *values)
+{
+    int shared = shared_parts(net->config);
+    if (net->params->layout != states->layout) {
+        hlo_fail(g, HLO_ERROR_VALUE, "parameters and states are laid out differently");
+        return (hlo_val){0};
+    }
+    if (states->layout == TTT_STACKED) {
+        hlo_scope_push(g, "block");
+        over_layers(g, net, states, step_in_loop, values, &x, values + shared);
+        hlo_scope_pop(g);
+    }
+    for (int i = 0; i < (int)net->config->n_layers && states->layout == TTT_SEPARATE; i++) {
+        net_layer l = {.net = net, .index = i, .values = net->values};
+        if (ttt_mixer_learns(net->config->mixer))
+            l.place = values[1];
+        hlo_scope_push(g, "block.%d", i);
+        x = net_block(g, &l, x, values[0], values + shared + i * parts_of(net, states));
+        hlo_scope_pop(g);
+    }
+    return net_last_norm(g, net, x);
+}
+
 /* The position and, of learners, the place that come after these. Mini-batches end where the
  * position says, wherever documents started. */
 static void count_on(hlo_graph *g, const ttt_config *c, hlo_val *shared)
@@ -243,25 +268,35 @@ static void count_on(hlo_graph *g, const ttt_config *c, hlo_val *shared)
 hlo_val ttt_step(hlo_graph *g, const ttt_net *net, const ttt_states *states, hlo_val tokens,
                  hlo_val *values)
 {
-    int shared = shared_parts(net->config);
-    if (net->params->layout != states->layout) {
-        hlo_fail(g, HLO_ERROR_VALUE, "parameters and states are laid out differently");
-        return (hlo_val){0};
-    }
-    hlo_val x = net_embed(g, net, tokens);
-    if (states->layout == TTT_STACKED) {
-        hlo_scope_push(g, "block");
-        over_layers(g, net, states, step_in_loop, values, &x, values + shared);
-        hlo_scope_pop(g);
-    }
-    for (int i = 0; i < (int)net->config->n_layers && states->layout == TTT_SEPARATE; i++) {
-        net_layer l = {.net = net, .index = i, .values = net->values};
-        if (ttt_mixer_learns(net->config->mixer))
-            l.place = values[1];
-        hlo_scope_push(g, "block.%d", i);
-        x = net_block(g, &l, x, values[0], values + shared + i * parts_of(net, states));
-        hlo_scope_pop(g);
-    }
+    hlo_val x = through_blocks(g, net, states, net_embed(g, net, tokens), values);
     count_on(g, net->config, values);
-    return net_logits(g, net, net_last_norm(g, net, x));
+    return net_logits(g, net, x);
+}
+
+/* ---- many tokens -------------------------------------------------------------------------------
+ */
+
+/* Whole mini-batches: the place after them is the one before. */
+static hlo_val go_on(hlo_graph *g, const ttt_net *net, const ttt_states *states, hlo_val tokens,
+                     hlo_val *values)
+{
+    hlo_val x = through_blocks(g, net, states, net_embed(g, net, tokens), values);
+    hlo_val time = hlo_scalar_int(g, HLO_S32, hlo_dim(g, tokens, 1));
+    values[0] = hlo_add(g, values[0], time);
+    return x;
+}
+
+hlo_val ttt_extend(hlo_graph *g, const ttt_net *net, const ttt_states *states, hlo_val tokens,
+                   hlo_val *values)
+{
+    hlo_val x = go_on(g, net, states, tokens, values);
+    int64_t batch = hlo_dim(g, x, 0), time = hlo_dim(g, x, 1);
+    x = hlo_slice_dim(g, x, 1, time - 1, time);
+    return net_logits(g, net, hlo_reshape(g, x, HLO_DIMS(batch, net->config->hidden_size)));
+}
+
+hlo_val ttt_extend_losses(hlo_graph *g, const ttt_net *net, const ttt_states *states,
+                          hlo_val tokens, hlo_val labels, hlo_val *values)
+{
+    return net_losses(g, net, go_on(g, net, states, tokens, values), labels);
 }

@@ -292,5 +292,15 @@ void ttt_states_start(hlo_graph *g, const ttt_net *net, const ttt_states *states
  * vocab]; `values` move on. */
 hlo_val ttt_step(hlo_graph *g, const ttt_net *net, const ttt_states *states, hlo_val tokens,
                  hlo_val *values);
+/*
+ * The dual form from where sequences are: s32 [batch, time] tokens of each, to the logits that
+ * follow the last, [batch, vocab]; `values` move on. Learners take whole mini-batches, from the
+ * start of one: "place" is 0 before and after.
+ */
+hlo_val ttt_extend(hlo_graph *g, const ttt_net *net, const ttt_states *states, hlo_val tokens,
+                   hlo_val *values);
+/* The same, to the loss of each token, f32 [batch, time]. */
+hlo_val ttt_extend_losses(hlo_graph *g, const ttt_net *net, const ttt_states *states,
+                          hlo_val tokens, hlo_val labels, hlo_val *values);
 
 #endif

@@ -1,5 +1,5 @@
 /* Losses on text that was not trained on: every token's, gathered by sequence and by position. */
-#include "runtime/ttt_trainer.h"
+#include "runtime/token_losses.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,25 +8,10 @@ static const char call[] = "evaluate";
 enum { INNER = 4 }; /* losses of a learner, as in ttt_diagnostics */
 
 struct ttt_evaluator {
-    const ttt_place *place;
-    const ttt_params *params;
     ttt_evaluator_options options;
     int64_t layers; /* of diagnostics; 0: none */
-    ttt_program *program;
-    hlo_spec spec; /* of tokens and labels */
+    ttt__losses *losses;
 };
-
-static pjrt_status *compile(ttt_evaluator *e, const ttt_config *config)
-{
-    ttt_task task = {.kind = TTT_TASK_LOSSES,
-                     .batch = e->options.batch,
-                     .time = e->options.time,
-                     .form = e->options.form,
-                     .compute = e->options.compute,
-                     .diagnostics = e->layers > 0};
-    PJRT_TRY(ttt_task_batch_spec(&task, &e->place->mesh, &e->spec));
-    return ttt_task_compile_for(&task, e->place, config, e->params, &e->program);
-}
 
 pjrt_status *ttt_evaluator_new(const ttt_place *place, const ttt_config *config,
                                const ttt_params *params, const ttt_evaluator_options *options,
@@ -36,14 +21,13 @@ pjrt_status *ttt_evaluator_new(const ttt_place *place, const ttt_config *config,
     ttt_evaluator *e = calloc(1, sizeof *e);
     if (e == NULL)
         return PJRT_NO_MEMORY(call);
-    *e = (ttt_evaluator){.place = place, .params = params, .options = *options};
-    if (options->diagnostics && ttt_mixer_learns(config->mixer) && options->form == TTT_FORM_DUAL)
-        e->layers = config->n_layers;
-    pjrt_status *st = compile(e, config);
+    e->options = *options;
+    pjrt_status *st = ttt__losses_new(place, config, params, options, &e->losses);
     if (st != NULL) {
         ttt_evaluator_free(e);
         return st;
     }
+    e->layers = ttt__losses_layers(e->losses);
     *out = e;
     return NULL;
 }
@@ -52,7 +36,7 @@ void ttt_evaluator_free(ttt_evaluator *evaluator)
 {
     if (evaluator == NULL)
         return;
-    ttt_program_free(evaluator->program);
+    ttt__losses_free(evaluator->losses);
     free(evaluator);
 }
 
@@ -70,7 +54,7 @@ void ttt_evaluation_free(ttt_evaluation *evaluation)
 typedef struct gathering {
     ttt_evaluator *e;
     ttt_evaluation *out;
-    ttt_array **args;
+    ttt_array *const *weights;
     int32_t *tokens; /* [time + 1] of one sequence */
     int32_t *ids;    /* tokens [batch, time], then labels */
     float *losses;   /* [batch, time] */
@@ -93,33 +77,6 @@ static pjrt_status *read_batch(const gathering *g, const ttt_dataset *data, int6
         memcpy(g->ids + (batch + i) * time, g->tokens + 1, (size_t)time * sizeof *g->ids);
     }
     return NULL;
-}
-
-static pjrt_status *run_batch(const gathering *g)
-{
-    const ttt_evaluator *e = g->e;
-    int64_t batch = e->options.batch, time = e->options.time;
-    int count = e->params->count;
-    hlo_shape shape = HLO_SHAPE(HLO_S32, batch, time);
-    ttt_array *results[4] = {NULL};
-    pjrt_status *st = NULL;
-    for (int i = 0; i < 2 && st == NULL; i++)
-        st = ttt_array_upload(e->place, shape, e->spec, g->ids + i * batch * time,
-                              &g->args[count + i]);
-    if (st == NULL)
-        st = ttt_program_run(e->program, g->args, count + 2, results);
-    if (st == NULL)
-        st = ttt_array_download(results[0], g->losses, (size_t)(batch * time) * sizeof(float));
-    if (st == NULL && e->layers > 0)
-        st = ttt_array_download(results[1], g->inner,
-                                (size_t)(e->layers * INNER * time) * sizeof(float));
-    for (int i = 0; i < e->program->n_results; i++)
-        ttt_array_free(results[i]);
-    for (int i = 0; i < 2; i++) {
-        ttt_array_free(g->args[count + i]);
-        g->args[count + i] = NULL;
-    }
-    return st;
 }
 
 static void add_batch(gathering *g, int64_t count)
@@ -153,13 +110,12 @@ static void add_batch(gathering *g, int64_t count)
 /* ---- a run -------------------------------------------------------------------------------------
  */
 
-static pjrt_status *make_room(gathering *g, ttt_array *const *weights)
+static pjrt_status *make_room(gathering *g)
 {
     const ttt_evaluator_options *o = &g->e->options;
     size_t time = (size_t)o->time, all = (size_t)o->batch * time;
-    size_t count = (size_t)g->e->params->count, inner = (size_t)g->e->layers * INNER * time;
+    size_t inner = (size_t)g->e->layers * INNER * time;
     *g->out = (ttt_evaluation){.time = o->time, .layers = g->e->layers};
-    g->args = calloc(count + 2, sizeof(ttt_array *));
     g->tokens = malloc((time + 1) * sizeof *g->tokens);
     g->ids = malloc(2 * all * sizeof *g->ids);
     g->losses = malloc(all * sizeof *g->losses);
@@ -168,17 +124,15 @@ static pjrt_status *make_room(gathering *g, ttt_array *const *weights)
     g->inner_sums = calloc(inner + 1, sizeof *g->inner_sums);
     g->out->by_position = calloc(time, sizeof *g->out->by_position);
     g->out->inner_loss = calloc(inner + 1, sizeof *g->out->inner_loss);
-    if (g->args == NULL || g->tokens == NULL || g->ids == NULL || g->losses == NULL ||
-        g->counts == NULL || g->inner == NULL || g->inner_sums == NULL ||
-        g->out->by_position == NULL || g->out->inner_loss == NULL)
+    if (g->tokens == NULL || g->ids == NULL || g->losses == NULL || g->counts == NULL ||
+        g->inner == NULL || g->inner_sums == NULL || g->out->by_position == NULL ||
+        g->out->inner_loss == NULL)
         return PJRT_NO_MEMORY(call);
-    memcpy(g->args, weights, count * sizeof(ttt_array *));
     return NULL;
 }
 
 static void free_room(gathering *g)
 {
-    free(g->args);
     free(g->tokens);
     free(g->ids);
     free(g->losses);
@@ -214,7 +168,8 @@ static pjrt_status *gather(gathering *g, const ttt_dataset *data, int64_t sequen
     for (int64_t done = 0; done < sequences;) {
         int64_t count = sequences - done < batch ? sequences - done : batch;
         PJRT_TRY(read_batch(g, data, done, count));
-        PJRT_TRY(run_batch(g));
+        PJRT_TRY(ttt__losses_run(g->e->losses, g->weights, g->ids, g->ids + batch * time, g->losses,
+                                 g->inner));
         add_batch(g, count);
         done += count;
         if (progress != NULL && !progress(ctx, done, sequences))
@@ -228,8 +183,8 @@ pjrt_status *ttt_evaluator_run(ttt_evaluator *evaluator, ttt_array *const *weigh
                                bool (*progress)(void *ctx, int64_t done, int64_t all), void *ctx,
                                ttt_evaluation *out)
 {
-    gathering g = {.e = evaluator, .out = out};
-    pjrt_status *st = make_room(&g, weights);
+    gathering g = {.e = evaluator, .out = out, .weights = weights};
+    pjrt_status *st = make_room(&g);
     if (st == NULL)
         st = gather(&g, data, sequences, progress, ctx);
     if (st == NULL)

@@ -103,7 +103,8 @@ static pjrt_status *new_states(const building *b, ttt_states **states, hlo_val *
 {
     ttt_error error;
     *values = NULL;
-    *states = ttt_states_new(b->net.config, b->net.params->layout, b->task->batch, b->task->time,
+    int64_t context = b->task->context > 0 ? b->task->context : b->task->time;
+    *states = ttt_states_new(b->net.config, b->net.params->layout, b->task->batch, context,
                              ttt_wide_type(b->task->compute), &error);
     if (*states == NULL)
         return ttt_failed(&error);
@@ -211,31 +212,55 @@ static hlo_spec state_spec(const building *b, const ttt_states *states, int inde
     return spec;
 }
 
-static void decode(building *b, const ttt_states *states, hlo_val *values)
+static void put_states(building *b, const ttt_states *states, const hlo_val *values)
+{
+    for (int i = 0; i < states->count; i++)
+        ttt_graph_result(b->graph, states->list[i].name, values[i], state_spec(b, states, i));
+}
+
+/* Where sequences are, and what comes next: one token, several, or several with their labels. */
+static void go_on(building *b, const ttt_states *states, hlo_val *values)
 {
     hlo_graph *g = b->graph->g;
-    hlo_val *moved = values + states->count;
+    const ttt_task *task = b->task;
+    hlo_val *moved = values + states->count, labels = {0}, result;
     ttt_states_bind(g, states, values);
     for (int i = 0; i < states->count; i++)
         hlo_shard_param(g, values[i], state_spec(b, states, i));
-    hlo_val token =
-        ttt_graph_param(b->graph, "tokens", HLO_SHAPE(HLO_S32, b->task->batch), b->batch);
+    hlo_val tokens =
+        task->kind == TTT_TASK_DECODE
+            ? ttt_graph_param(b->graph, "tokens", HLO_SHAPE(HLO_S32, task->batch), b->batch)
+            : sequence_param(b, "tokens", HLO_S32);
+    if (task->kind == TTT_TASK_STREAM)
+        labels = sequence_param(b, "labels", HLO_S32);
     memcpy(moved, values, (size_t)states->count * sizeof *moved);
-    hlo_val logits = ttt_step(g, &b->net, states, token, moved);
-    ttt_graph_result(b->graph, "logits", logits, HLO_SPEC(b->batch.axes[0], "model"));
-    for (int i = 0; i < states->count; i++) {
-        ttt_graph_result(b->graph, states->list[i].name, moved[i], state_spec(b, states, i));
-        hlo_donate(g, values[i], b->graph->n_results - 1);
-    }
+    if (task->kind == TTT_TASK_DECODE)
+        result = ttt_step(g, &b->net, states, tokens, moved);
+    else if (task->kind == TTT_TASK_EXTEND)
+        result = ttt_extend(g, &b->net, states, tokens, moved);
+    else
+        result = ttt_extend_losses(g, &b->net, states, tokens, labels, moved);
+    if (task->kind == TTT_TASK_STREAM)
+        ttt_graph_result(b->graph, "losses", result, b->batch);
+    else
+        ttt_graph_result(b->graph, "logits", result, HLO_SPEC(b->batch.axes[0], "model"));
+    int first = b->graph->n_results;
+    put_states(b, states, moved);
+    for (int i = 0; i < states->count; i++)
+        hlo_donate(g, values[i], first + i);
 }
 
-static pjrt_status *build_decode(building *b)
+static pjrt_status *build_with_states(building *b)
 {
     ttt_states *states;
     hlo_val *values;
     pjrt_status *st = new_states(b, &states, &values);
-    if (st == NULL)
-        decode(b, states, values);
+    if (st == NULL && b->task->kind == TTT_TASK_START) {
+        ttt_states_start(b->graph->g, &b->net, states, values);
+        put_states(b, states, values);
+    } else if (st == NULL) {
+        go_on(b, states, values);
+    }
     free(values);
     ttt_states_free(states);
     return st;
@@ -294,8 +319,9 @@ static pjrt_status *build(building *b)
     if (task->kind == TTT_TASK_TRAIN)
         return build_train(b);
     ttt_params_bind(b->graph->g, b->net.params, ttt_wide_type(task->compute), b->values);
-    if (task->kind == TTT_TASK_DECODE)
-        return build_decode(b);
+    if (task->kind == TTT_TASK_START || task->kind == TTT_TASK_DECODE ||
+        task->kind == TTT_TASK_EXTEND || task->kind == TTT_TASK_STREAM)
+        return build_with_states(b);
     hlo_val labels = {0};
     b->in.tokens = sequence_param(b, "tokens", HLO_S32);
     if (task->kind != TTT_TASK_LOGITS)
@@ -329,7 +355,8 @@ static pjrt_status *check(const ttt_task *task, const ttt_config *config)
 pjrt_status *ttt_task_build(const ttt_task *task, const ttt_config *config,
                             const ttt_params *params, const ttt_mesh *mesh, ttt_graph *out)
 {
-    static const char *const names[] = {"logits", "loss", "losses", "grads", "decode", "train"};
+    static const char *const names[] = {"logits", "loss",   "losses", "grads", "start",
+                                        "decode", "extend", "stream", "train"};
     building b = {.task = task, .graph = out};
     *out = (ttt_graph){0};
     PJRT_TRY(check(task, config));

@@ -216,7 +216,10 @@ typedef enum ttt_task_kind {
     TTT_TASK_LOSS,   /* tokens, labels, resets? -> loss, diagnostics? */
     TTT_TASK_LOSSES, /* the same -> the loss of each token, f32 [batch, time], diagnostics? */
     TTT_TASK_GRADS,  /* tokens, labels, resets? -> loss, a gradient for each parameter */
+    TTT_TASK_START,  /* nothing -> states …, as sequences start with them */
     TTT_TASK_DECODE, /* states …, one token -> logits, states …, which are donated */
+    TTT_TASK_EXTEND, /* states …, tokens -> logits after the last, states …, donated; dual form */
+    TTT_TASK_STREAM, /* states …, tokens, labels -> losses as above, states …, donated */
     TTT_TASK_TRAIN,  /* as ttt_train_step has it; needs a recipe */
 } ttt_task_kind;
 
@@ -229,8 +232,9 @@ typedef enum ttt_form { TTT_FORM_DUAL, TTT_FORM_PRIMAL } ttt_form;
  */
 typedef struct ttt_task {
     ttt_task_kind kind;
-    int64_t batch; /* sequences; over a mesh one goes to all devices, several are split */
-    int64_t time;  /* tokens of each; of decoding the longest that attention remembers */
+    int64_t batch;   /* sequences; over a mesh one goes to all devices, several are split */
+    int64_t time;    /* tokens of each */
+    int64_t context; /* with states: the longest sequence that attention remembers; 0: time */
     ttt_form form;
     hlo_type compute; /* as in ttt_net */
     ttt_remat remat;

@@ -53,9 +53,18 @@ typedef struct ttt_evaluation {
 
 void ttt_evaluation_free(ttt_evaluation *evaluation); /* what it holds, not the struct */
 
+/* How sequences go through the network; all give the same but for rounding. */
+typedef enum ttt_eval_path {
+    TTT_EVAL_DUAL,   /* whole sequences at once */
+    TTT_EVAL_PRIMAL, /* the same program, token by token */
+    TTT_EVAL_STREAM, /* spans, with the state between: memory does not grow with length */
+    TTT_EVAL_DECODE, /* the first half by spans, the rest as text is generated */
+} ttt_eval_path;
+
 typedef struct ttt_evaluator_options {
     int64_t batch, time; /* sequences at once, and their length */
-    ttt_form form;
+    ttt_eval_path path;
+    int64_t span; /* tokens of one; 0: half a sequence */
     hlo_type compute;
     bool diagnostics;     /* inner losses too; of mixers that do not learn there are none */
     int64_t masked_label; /* labels that do not count; -1: all do */

@@ -90,5 +90,6 @@ int cmd_logits(int argc, char **argv);
 int cmd_grads(int argc, char **argv);
 int cmd_compile(int argc, char **argv);
 int cmd_train(int argc, char **argv);
+int cmd_eval(int argc, char **argv);
 
 #endif

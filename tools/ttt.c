@@ -20,6 +20,7 @@ static const struct {
     {"logits", cmd_logits, "what a model says of some tokens"},
     {"grads", cmd_grads, "how its loss on them depends on each parameter"},
     {"train", cmd_train, "a network from a recipe and prepared data"},
+    {"eval", cmd_eval, "the loss and perplexity of a model on prepared data"},
     {"compile", cmd_compile, "a network's programs for a target, and what they cost there"},
 };
 
