@@ -24,7 +24,7 @@ enum { TTT__DATA_NAME = 64, TTT__DATA_SPLITS = 16 };
 typedef struct ttt__shard {
     char name[TTT__DATA_NAME]; /* of the file, beside index.json */
     int64_t tokens, documents; /* a document counts where it begins */
-    uint64_t hash[2];          /* XXH3-128 of the file, the high half first */
+    uint64_t hash[2];          /* XXH3-128 of the file, the low half first */
 } ttt__shard;
 
 typedef struct ttt__split {
@@ -49,13 +49,14 @@ typedef struct ttt__data_index {
 /* Reads the text of an index.json, of which every number is checked; `what` names it. */
 PJRT_MUST_CHECK pjrt_status *ttt__data_index_parse(const char *what, const char *text, size_t size,
                                                    ttt__data_index **out);
-/* The one of a folder. NOT_FOUND when it has none. */
-PJRT_MUST_CHECK pjrt_status *ttt__data_index_read(const char *folder, ttt__data_index **out);
+/* The one of a folder, under that name. NOT_FOUND when it has none. */
+PJRT_MUST_CHECK pjrt_status *ttt__data_index_read(const char *folder, const char *name,
+                                                  ttt__data_index **out);
 /* The text that brings it back; the caller frees it. NULL when out of memory. */
 char *ttt__data_index_text(const ttt__data_index *index);
 void ttt__data_index_free(ttt__data_index *index);
 
-/* Thirty-two digits, high half first. */
+/* Thirty-two digits, the highest first. */
 enum { TTT__HEX = 33 };
 void ttt__hash_hex(const uint64_t hash[2], char hex[TTT__HEX]);
 bool ttt__hash_parse(const char *hex, uint64_t hash[2]);

@@ -152,4 +152,28 @@ PJRT_MUST_CHECK pjrt_status *ttt__output_put(ttt__output *output, int split, con
 PJRT_MUST_CHECK pjrt_status *ttt__output_sync(ttt__output *output);
 ttt__data_index *ttt__output_index(ttt__output *output);
 
+/* ---- the folder: prepare_folder.c --------------------------------------------------------------
+ */
+
+/* How far a run is. journal.json is an index.json of what is on the disk, with this in `made`. */
+typedef struct ttt__journal {
+    json_t *options; /* what must be the same to go on */
+    ttt__cursor at;
+    int64_t line, documents, bad_lines; /* `line`: lines of the file before `at` */
+    int64_t taken;                      /* bytes of input */
+    double seconds;                     /* of the runs before */
+    char first_bad[200];
+} ttt__journal;
+
+typedef enum ttt__folder_state { TTT__FRESH, TTT__CUT, TTT__WHOLE } ttt__folder_state;
+
+/* What the folder holds, with its index in `found` and its journal filled in. Refuses what is not
+ * of these options and this tokenizer. */
+PJRT_MUST_CHECK pjrt_status *ttt__folder_look(const char *folder, const ttt__data_index *wanted,
+                                              ttt__journal *journal, ttt__folder_state *state,
+                                              ttt__data_index **found);
+/* Writes `index` as journal.json, or as index.json when the run is through. */
+PJRT_MUST_CHECK pjrt_status *ttt__folder_write(const char *folder, ttt__data_index *index,
+                                               const ttt__journal *journal, bool whole);
+
 #endif

@@ -55,6 +55,11 @@ void ttt__unit_free(ttt__unit *unit)
     pjrt_status_free(unit->failed);
 }
 
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
 /* ---- what is held ------------------------------------------------------------------------------
  */
 
@@ -66,8 +71,8 @@ static pjrt_status *hold(ttt__cutter *cutter, size_t wanted)
         return NULL;
     if (!ttt__grow((void **)&cutter->held, &cutter->room, wanted, 1))
         return PJRT_NO_MEMORY(call);
-    PJRT_TRY(ttt__text_read(cutter->text, cutter->held + cutter->count, wanted - cutter->count,
-                            &n));
+    PJRT_TRY(
+        ttt__text_read(cutter->text, cutter->held + cutter->count, wanted - cutter->count, &n));
     cutter->count += n;
     cutter->end = cutter->count < wanted;
     return NULL;
@@ -110,19 +115,20 @@ static pjrt_status *pass_line(ttt__cutter *cutter, ttt__unit *unit)
 
 static pjrt_status *cut_lines(ttt__cutter *cutter, ttt__unit *unit)
 {
-    PJRT_TRY(hold(cutter, TTT__UNIT));
-    size_t window = cutter->count < TTT__UNIT ? cutter->count : TTT__UNIT;
-    if (cutter->end && cutter->count <= TTT__UNIT)
+    PJRT_TRY(hold(cutter, TTT__UNIT + 1)); /* one more: to know whether it goes on */
+    if (cutter->count <= TTT__UNIT)
         return give(cutter, cutter->count, unit);
-    const char *newline = memrchr(cutter->held, '\n', window);
-    for (size_t seen = window; newline == NULL;) {
-        if (seen > TTT__MOST_LINE)
+    const char *newline = memrchr(cutter->held, '\n', TTT__UNIT);
+    for (size_t seen = TTT__UNIT; newline == NULL;) {
+        size_t wanted = least(seen + TTT__UNIT, TTT__MOST_LINE + 1);
+        PJRT_TRY(hold(cutter, wanted));
+        size_t limit = least(wanted, cutter->count);
+        newline = memchr(cutter->held + seen, '\n', limit - seen);
+        seen = limit;
+        if (newline == NULL && seen > TTT__MOST_LINE)
             return pass_line(cutter, unit);
-        PJRT_TRY(hold(cutter, seen + TTT__UNIT));
-        newline = memchr(cutter->held + seen, '\n', cutter->count - seen);
-        seen = cutter->count;
-        if (newline == NULL && cutter->end)
-            return seen > TTT__MOST_LINE ? pass_line(cutter, unit) : give(cutter, seen, unit);
+        if (newline == NULL && seen < wanted) /* the end */
+            return give(cutter, seen, unit);
     }
     return give(cutter, (size_t)(newline - cutter->held) + 1, unit);
 }
@@ -174,8 +180,7 @@ static pjrt_status *cut_documents(ttt__cutter *cutter, size_t window, ttt__unit 
         size_t end = newline == NULL ? window : (size_t)(newline - held);
         size_t next = newline == NULL ? window : end + 1;
         if (separates(cutter, held + line, end - line)) {
-            PJRT_TRY(add_piece(
-                unit, (ttt__piece){*used, line - *used, !cutter->at.inside, true}));
+            PJRT_TRY(add_piece(unit, (ttt__piece){*used, line - *used, !cutter->at.inside, true}));
             cutter->at.inside = false;
             *used = next;
         }
@@ -187,13 +192,12 @@ static pjrt_status *cut_documents(ttt__cutter *cutter, size_t window, ttt__unit 
 static pjrt_status *cut_text(ttt__cutter *cutter, ttt__unit *unit)
 {
     size_t used = 0;
-    PJRT_TRY(hold(cutter, TTT__UNIT + 1)); /* one more: to know whether it goes on */
-    size_t window = cutter->count < TTT__UNIT ? cutter->count : TTT__UNIT;
+    PJRT_TRY(hold(cutter, TTT__UNIT + 1));
+    size_t window = least(cutter->count, TTT__UNIT);
     if (cutter->separator != NULL)
         PJRT_TRY(cut_documents(cutter, window, unit, &used));
     if (cutter->count <= TTT__UNIT) { /* the end: the rest is a document */
-        PJRT_TRY(add_piece(unit,
-                           (ttt__piece){used, window - used, !cutter->at.inside, true}));
+        PJRT_TRY(add_piece(unit, (ttt__piece){used, window - used, !cutter->at.inside, true}));
         cutter->at.inside = false;
         used = window;
     } else if (used == 0) {

@@ -59,13 +59,13 @@ static pjrt_status *encode_line(const ttt__encoding *how, ttt_encoder *encoder, 
     if (root == NULL && json_error_code(&error) == json_error_out_of_memory)
         st = PJRT_NO_MEMORY(call);
     else if (root == NULL)
-        bad_line(unit, "not JSON: %s", error.text);
+        bad_line(unit, "not JSON: %.100s", error.text);
     else if (!json_is_object(root))
         bad_line(unit, "not an object%s", "");
     else if (text == NULL)
-        bad_line(unit, "no field \"%s\"", how->field);
+        bad_line(unit, "no field \"%.80s\"", how->field);
     else if (!json_is_string(text))
-        bad_line(unit, "the field \"%s\" is not text", how->field);
+        bad_line(unit, "the field \"%.80s\" is not text", how->field);
     else if (json_string_length(text) > 0)
         st = encode(how, encoder, ids, json_string_value(text), json_string_length(text), true,
                     true, unit);

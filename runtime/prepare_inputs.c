@@ -23,7 +23,8 @@ static bool ends_with(const char *name, size_t length, const char *ending)
 /* What a file holds by its name; false when that tells nothing. */
 static bool known(const char *name, ttt__input *input)
 {
-    static const char *const text[] = {".txt", ".text", ".md"}, *const lines[] = {".jsonl", ".json"};
+    static const char *const text[] = {".txt", ".text", ".md"}, *const lines[] = {".jsonl",
+                                                                                  ".json"};
     size_t length = strlen(name);
     input->zst = ends_with(name, length, ".zst");
     length -= input->zst ? 4 : 0;
@@ -85,8 +86,8 @@ static pjrt_status *add_file(ttt__inputs *inputs, const char *path, const struct
              (uint64_t)info->st_mtim.tv_nsec,
              XXH3_64bits(path, strlen(path))};
     XXH128_hash_t hash = XXH3_128bits(&all, sizeof all);
-    inputs->hash[0] = hash.high64;
-    inputs->hash[1] = hash.low64;
+    inputs->hash[0] = hash.low64;
+    inputs->hash[1] = hash.high64;
     return NULL;
 }
 

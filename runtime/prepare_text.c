@@ -77,8 +77,7 @@ static pjrt_status *read_some(ttt__text *text, char *bytes, size_t room, size_t 
     text->taken += n;
     text->end = n == 0;
     if (text->taken > text->input->size || (text->end && text->taken < text->input->size))
-        return PJRT_FAIL(ABORTED, call, "%s: it was changed while it was read",
-                         text->input->path);
+        return PJRT_FAIL(ABORTED, call, "%s: it was changed while it was read", text->input->path);
     return NULL;
 }
 
@@ -133,8 +132,8 @@ pjrt_status *ttt__text_skip(ttt__text *text, int64_t count)
         st = ttt__text_read(text, bytes, count < BLOCK ? (size_t)count : BLOCK, &n);
         count -= (int64_t)n;
         if (st == NULL && n == 0)
-            st = PJRT_FAIL(ABORTED, call, "%s: it was changed while it was read",
-                           text->input->path);
+            st =
+                PJRT_FAIL(ABORTED, call, "%s: it was changed while it was read", text->input->path);
     }
     free(bytes);
     return st;

@@ -65,8 +65,8 @@ static void take_hash(ttt__output *output, int split)
 {
     XXH128_hash_t hash = XXH3_128bits_digest(output->writers[split].state);
     ttt__shard *shard = last_shard(output, split);
-    shard->hash[0] = hash.high64;
-    shard->hash[1] = hash.low64;
+    shard->hash[0] = hash.low64;
+    shard->hash[1] = hash.high64;
 }
 
 static pjrt_status *sync_shard(ttt__output *output, int split)
