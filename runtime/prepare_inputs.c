@@ -12,7 +12,7 @@
 
 static const char call[] = "data";
 
-enum { MOST_DEPTH = 64 }; /* of folders: a link may lead back to one above it */
+enum { MOST_DEPTH = 32 }; /* of folders: a link may lead back to one above it */
 
 static bool ends_with(const char *name, size_t length, const char *ending)
 {
