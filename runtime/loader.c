@@ -113,9 +113,9 @@ static pjrt_status *check(const ttt_dataset *data, const ttt_loader_options *o, 
     if (o->time < 1 || o->batch < 1 || o->rows < 1 || o->first_row < 0 || o->rows > o->batch ||
         o->first_row > o->batch - o->rows)
         return PJRT_FAIL(INVALID_ARGUMENT, call,
-                         "rows %lld to %lld of a batch of %lld by %lld tokens do not exist",
-                         (long long)o->first_row, (long long)o->first_row + o->rows - 1,
-                         (long long)o->batch, (long long)o->time);
+                         "%lld rows from %lld on, of a batch of %lld by %lld tokens: do not exist",
+                         (long long)o->rows, (long long)o->first_row, (long long)o->batch,
+                         (long long)o->time);
     if (o->ahead < 0 || o->ahead > MOST_AHEAD)
         return PJRT_FAIL(INVALID_ARGUMENT, call, "%d batches ahead: 1 to %d are possible", o->ahead,
                          MOST_AHEAD);

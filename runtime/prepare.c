@@ -224,7 +224,7 @@ static pjrt_status *keep(run *r)
     PJRT_TRY(ttt__output_sync(r->output));
     PJRT_TRY(ttt__folder_write(r->options->out, ttt__output_index(r->output), &journal, false));
     double now = ttt__seconds();
-    r->next_journal = now + fmax(0.5, 10 * (now - began));
+    r->next_journal = now + fmax(0.25, 10 * (now - began));
     return NULL;
 }
 
