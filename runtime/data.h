@@ -5,6 +5,7 @@
 #include "runtime/ttt_data.h"
 
 #include <jansson.h>
+#include <pthread.h>
 
 /* ---- order: permutation.c ----------------------------------------------------------------------
  */
@@ -12,6 +13,8 @@
 /* Where `i` goes in the permutation of [0, n) that `seed` and `epoch` name; `i` is below `n`. The
  * values are pinned by a test: a run that is continued depends on them. */
 uint64_t ttt__permute(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t i);
+/* Number `i` of the even numbers in [0, 1) that `seed` names; pinned likewise. */
+double ttt__draw(uint64_t seed, uint64_t i);
 
 /* ---- index.json: data_index.c ------------------------------------------------------------------
  */
@@ -21,7 +24,7 @@ enum { TTT__DATA_NAME = 64, TTT__DATA_SPLITS = 16 };
 typedef struct ttt__shard {
     char name[TTT__DATA_NAME]; /* of the file, beside index.json */
     int64_t tokens, documents; /* a document counts where it begins */
-    uint64_t hash[2];          /* XXH3-128 of the file, the high half first */
+    uint64_t hash[2];          /* XXH3-128 of the file, the low half first */
 } ttt__shard;
 
 typedef struct ttt__split {
@@ -46,13 +49,14 @@ typedef struct ttt__data_index {
 /* Reads the text of an index.json, of which every number is checked; `what` names it. */
 PJRT_MUST_CHECK pjrt_status *ttt__data_index_parse(const char *what, const char *text, size_t size,
                                                    ttt__data_index **out);
-/* The one of a folder. NOT_FOUND when it has none. */
-PJRT_MUST_CHECK pjrt_status *ttt__data_index_read(const char *folder, ttt__data_index **out);
+/* The one of a folder, under that name. NOT_FOUND when it has none. */
+PJRT_MUST_CHECK pjrt_status *ttt__data_index_read(const char *folder, const char *name,
+                                                  ttt__data_index **out);
 /* The text that brings it back; the caller frees it. NULL when out of memory. */
 char *ttt__data_index_text(const ttt__data_index *index);
 void ttt__data_index_free(ttt__data_index *index);
 
-/* Thirty-two digits, high half first. */
+/* Thirty-two digits, the highest first. */
 enum { TTT__HEX = 33 };
 void ttt__hash_hex(const uint64_t hash[2], char hex[TTT__HEX]);
 bool ttt__hash_parse(const char *hex, uint64_t hash[2]);
@@ -66,5 +70,20 @@ char *ttt__data_path(const char *folder, const char *name);
  * there is none. */
 PJRT_MUST_CHECK pjrt_status *ttt__data_read_file(const char *path, size_t most, char **bytes,
                                                  size_t *size);
+/* A file that is there whole or not at all, and on the disk when this returns. Nobody else writes
+ * to the folder. */
+PJRT_MUST_CHECK pjrt_status *ttt__data_write_file(const char *folder, const char *name,
+                                                  const void *bytes, size_t size);
+/* Writes all of it, however often it takes. False: errno says why. */
+bool ttt__data_write(int fd, const void *bytes, size_t size);
+/* What errno says of a file, with a hint where there is one. */
+pjrt_status *ttt__data_io_failed(const char *path);
+
+/* ---- threads: thread.c -------------------------------------------------------------------------
+ */
+
+/* One that no signal is delivered to: those are for the threads that expect them. */
+PJRT_MUST_CHECK pjrt_status *ttt__thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
+double ttt__seconds(void); /* of a clock that never goes back */
 
 #endif

@@ -18,8 +18,8 @@ enum { VERSION = 1, MOST_INDEX = 64 << 20, MOST_SHARDS = 1 << 20 };
 
 void ttt__hash_hex(const uint64_t hash[2], char hex[TTT__HEX])
 {
-    snprintf(hex, TTT__HEX, "%016llx%016llx", (unsigned long long)hash[0],
-             (unsigned long long)hash[1]);
+    snprintf(hex, TTT__HEX, "%016llx%016llx", (unsigned long long)hash[1],
+             (unsigned long long)hash[0]);
 }
 
 bool ttt__hash_parse(const char *hex, uint64_t hash[2])
@@ -30,7 +30,7 @@ bool ttt__hash_parse(const char *hex, uint64_t hash[2])
         const char *digit = hex[i] == '\0' ? NULL : strchr(digits, hex[i]);
         if (digit == NULL)
             return false;
-        hash[i / 16] = hash[i / 16] << 4 | (uint64_t)(digit - digits);
+        hash[1 - i / 16] = hash[1 - i / 16] << 4 | (uint64_t)(digit - digits);
     }
     return hex[TTT__HEX - 1] == '\0';
 }
@@ -187,11 +187,11 @@ pjrt_status *ttt__data_index_parse(const char *what, const char *text, size_t si
     return st;
 }
 
-pjrt_status *ttt__data_index_read(const char *folder, ttt__data_index **out)
+pjrt_status *ttt__data_index_read(const char *folder, const char *name, ttt__data_index **out)
 {
     char *text;
     size_t size;
-    char *path = ttt__data_path(folder, "index.json");
+    char *path = ttt__data_path(folder, name);
     *out = NULL;
     if (path == NULL)
         return PJRT_NO_MEMORY(call);
@@ -246,6 +246,8 @@ char *ttt__data_index_text(const ttt__data_index *index)
     json_t *splits = json_object();
     for (int i = 0; i < index->n_splits; i++) {
         const ttt__split *split = &index->splits[i];
+        if (split->count == 0)
+            continue; /* no document fell into it */
         json_t *value =
             json_pack("{s:I, s:I, s:o}", "tokens", (json_int_t)split->tokens, "documents",
                       (json_int_t)split->documents, "shards", shards_json(split, &ok));

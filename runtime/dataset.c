@@ -100,11 +100,11 @@ static pjrt_status *hash_of_hashes(const ttt__split *split, uint64_t hash[2])
         return PJRT_NO_MEMORY(call);
     for (int i = 0; i < split->count; i++) {
         const uint64_t *part = split->shards[i].hash;
-        XXH128_canonicalFromHash(&list[i], (XXH128_hash_t){.high64 = part[0], .low64 = part[1]});
+        XXH128_canonicalFromHash(&list[i], (XXH128_hash_t){.low64 = part[0], .high64 = part[1]});
     }
     XXH128_hash_t all = XXH3_128bits(list, (size_t)split->count * sizeof *list);
-    hash[0] = all.high64;
-    hash[1] = all.low64;
+    hash[0] = all.low64;
+    hash[1] = all.high64;
     free(list);
     return NULL;
 }
@@ -114,7 +114,7 @@ static pjrt_status *fill(ttt_dataset *data, const char *folder, const char *spli
     data->folder = strdup(folder);
     if (data->folder == NULL)
         return PJRT_NO_MEMORY(call);
-    PJRT_TRY(ttt__data_index_read(folder, &data->index));
+    PJRT_TRY(ttt__data_index_read(folder, "index.json", &data->index));
     const ttt__data_index *index = data->index;
     PJRT_TRY(find_split(data, split));
     data->tokenizer =
@@ -176,7 +176,7 @@ pjrt_status *ttt_dataset_verify(const ttt_dataset *data)
     for (int i = 0; i < data->split->count; i++) {
         const ttt__shard *shard = &data->split->shards[i];
         XXH128_hash_t hash = XXH3_128bits(data->shards[i].bytes, data->shards[i].size);
-        if (hash.high64 != shard->hash[0] || hash.low64 != shard->hash[1])
+        if (hash.low64 != shard->hash[0] || hash.high64 != shard->hash[1])
             return PJRT_FAIL(DATA_LOSS, call,
                              "%s/%s: its hash is not the one in index.json: prepare the data again",
                              data->folder, shard->name);

@@ -4,11 +4,8 @@
  */
 #include "runtime/data.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static const char call[] = "loader";
 
@@ -32,13 +29,6 @@ struct ttt_loader {
     double waited;
     pjrt_status *failed; /* why no more are made */
 };
-
-static double seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* ---- making batches ----------------------------------------------------------------------------
  */
@@ -123,9 +113,9 @@ static pjrt_status *check(const ttt_dataset *data, const ttt_loader_options *o, 
     if (o->time < 1 || o->batch < 1 || o->rows < 1 || o->first_row < 0 || o->rows > o->batch ||
         o->first_row > o->batch - o->rows)
         return PJRT_FAIL(INVALID_ARGUMENT, call,
-                         "rows %lld to %lld of a batch of %lld by %lld tokens do not exist",
-                         (long long)o->first_row, (long long)o->first_row + o->rows - 1,
-                         (long long)o->batch, (long long)o->time);
+                         "%lld rows from %lld on, of a batch of %lld by %lld tokens: do not exist",
+                         (long long)o->rows, (long long)o->first_row, (long long)o->batch,
+                         (long long)o->time);
     if (o->ahead < 0 || o->ahead > MOST_AHEAD)
         return PJRT_FAIL(INVALID_ARGUMENT, call, "%d batches ahead: 1 to %d are possible", o->ahead,
                          MOST_AHEAD);
@@ -162,19 +152,6 @@ static pjrt_status *allocate(ttt_loader *loader)
     return NULL;
 }
 
-/* Signals are for the threads that expect them. */
-static pjrt_status *start_thread(ttt_loader *loader)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&loader->thread, NULL, work, loader);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    loader->started = failed == 0;
-    return failed == 0 ? NULL
-                       : PJRT_FAIL(RESOURCE_EXHAUSTED, call, "no thread: %s", strerror(failed));
-}
-
 pjrt_status *ttt_loader_new(const ttt_dataset *data, const ttt_loader_options *options,
                             int64_t position, ttt_loader **out)
 {
@@ -192,8 +169,10 @@ pjrt_status *ttt_loader_new(const ttt_dataset *data, const ttt_loader_options *o
     pthread_mutex_init(&loader->mutex, NULL);
     pthread_cond_init(&loader->changed, NULL);
     pjrt_status *st = allocate(loader);
-    if (st == NULL)
-        st = start_thread(loader);
+    if (st == NULL) {
+        st = ttt__thread_start(&loader->thread, work, loader);
+        loader->started = st == NULL;
+    }
     if (st != NULL)
         ttt_loader_free(loader);
     else
@@ -231,10 +210,10 @@ pjrt_status *ttt_loader_next(ttt_loader *loader, ttt_batch *batch)
     *batch = (ttt_batch){0};
     pthread_mutex_lock(&loader->mutex);
     if (loader->made == loader->taken && loader->failed == NULL) {
-        double began = seconds();
+        double began = ttt__seconds();
         while (loader->made == loader->taken && loader->failed == NULL)
             pthread_cond_wait(&loader->changed, &loader->mutex);
-        loader->waited += seconds() - began;
+        loader->waited += ttt__seconds() - began;
     }
     if (loader->made == loader->taken) {
         st = pjrt_status_copy(loader->failed);

@@ -35,3 +35,11 @@ uint64_t ttt__permute(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t i)
     while (i >= n && n > 0);
     return i;
 }
+
+double ttt__draw(uint64_t seed, uint64_t i)
+{
+    /* A second number in the key, which no epoch has: these are not those of a permutation. */
+    threefry2x64_ctr_t counter = {{i, 0}};
+    threefry2x64_key_t key = {{seed, UINT64_MAX}};
+    return (double)(threefry2x64(counter, key).v[0] >> 11) * 0x1p-53;
+}

@@ -53,6 +53,15 @@ static bool parse_number(const char *text, long most, int *out)
     return true;
 }
 
+bool cmd_set_seed(const char *text, void *field)
+{
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    *(uint64_t *)field = value;
+    return errno == 0 && text[0] >= '0' && text[0] <= '9' && *end == '\0';
+}
+
 static bool set_option(const cmd_option *option, const char *value, void *chosen)
 {
     void *field = (char *)chosen + option->offset;

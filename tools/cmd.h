@@ -36,6 +36,9 @@ typedef struct cmd_option {
     bool (*set)(const char *value, void *field);
 } cmd_option;
 
+/* For CMD_CUSTOM: a uint64_t. */
+bool cmd_set_seed(const char *text, void *field);
+
 typedef struct cmd_spec {
     const char *name; /* "hlo compile" */
     const char *help; /* the whole text of --help */
@@ -89,6 +92,7 @@ int cmd_init(int argc, char **argv);
 int cmd_logits(int argc, char **argv);
 int cmd_grads(int argc, char **argv);
 int cmd_compile(int argc, char **argv);
+int cmd_data(int argc, char **argv);
 int cmd_train(int argc, char **argv);
 int cmd_eval(int argc, char **argv);
 

@@ -173,19 +173,10 @@ typedef struct init_options {
     uint64_t seed;
 } init_options;
 
-static bool set_seed(const char *text, void *field)
-{
-    char *end;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    *(uint64_t *)field = value;
-    return errno == 0 && text[0] >= '0' && text[0] <= '9' && *end == '\0';
-}
-
 static const cmd_option init_list[] = {
     MODEL_OPTIONS(init_options, model),
     {"dtype", "f32 or bf16", CMD_CUSTOM, offsetof(init_options, type), 0, set_type},
-    {"seed", "a whole number from 0", CMD_CUSTOM, offsetof(init_options, seed), 0, set_seed},
+    {"seed", "a whole number from 0", CMD_CUSTOM, offsetof(init_options, seed), 0, cmd_set_seed},
 };
 static const char init_help[] =
     "usage: ttt init --preset P [--mixer M] [--backbone B] [--set FIELD=VALUE …] OUT\n"

@@ -19,6 +19,7 @@ static const struct {
     {"convert", cmd_convert, "a folder of files from other checkpoints"},
     {"logits", cmd_logits, "what a model says of some tokens"},
     {"grads", cmd_grads, "how its loss on them depends on each parameter"},
+    {"data", cmd_data, "text to tokens for training"},
     {"train", cmd_train, "a network from a recipe and prepared data"},
     {"eval", cmd_eval, "the loss and perplexity of a model on prepared data"},
     {"compile", cmd_compile, "a network's programs for a target, and what they cost there"},

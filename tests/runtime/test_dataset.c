@@ -143,7 +143,7 @@ static void broken_indices(void **state)
         {"\"train-00000.tokens\"", "\"\"", "beside"},
         {"\"train-00000.tokens\"", "\"a\\u0000b\"", "index.json"},
         {"\"train-00000.tokens\"", "\"train-00009.tokens\"", "train-00009"},
-        {"\"xxh3_128\": \"0000000000000001", "\"xxh3_128\": \"000000000000001", "xxh3_128"},
+        {"\"xxh3_128\": \"0000000000000002", "\"xxh3_128\": \"000000000000002", "xxh3_128"},
         {"\"xxh3_128\": \"0", "\"xxh3_128\": \"G", "xxh3_128"},
         {"\"train\": {", "\"train\": [{", "index.json"},
         {"\"shards\"", "\"Shards\"", "shards"},

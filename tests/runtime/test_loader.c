@@ -243,7 +243,7 @@ static void wrong_options(void **state)
         {{.time = 0, .batch = 1, .rows = 1}, 0, "0 tokens"},
         {{.time = 1, .batch = 0, .rows = 0}, 0, "batch of 0"},
         {{.time = 1, .batch = 4, .rows = 0}, 0, "do not exist"},
-        {{.time = 1, .batch = 4, .rows = 3, .first_row = 2}, 0, "rows 2 to 4"},
+        {{.time = 1, .batch = 4, .rows = 3, .first_row = 2}, 0, "3 rows from 2 on"},
         {{.time = 1, .batch = 4, .rows = 1, .first_row = -1}, 0, "do not exist"},
         {{.time = 1, .batch = 4, .rows = INT64_MAX, .first_row = 1}, 0, "do not exist"},
         {{.time = TOKENS, .batch = 1, .rows = 1}, 0, "71 tokens"},

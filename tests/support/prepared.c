@@ -23,8 +23,8 @@ static void write_shard(const char *folder, int width, int64_t first, ttt__shard
         shard->documents += (first + i) % 37 == 0;
     }
     XXH128_hash_t hash = XXH3_128bits(bytes, (size_t)shard->tokens * (size_t)width);
-    shard->hash[0] = hash.high64;
-    shard->hash[1] = hash.low64;
+    shard->hash[0] = hash.low64;
+    shard->hash[1] = hash.high64;
     support_write_file(support_path(folder, shard->name), bytes,
                        (size_t)shard->tokens * (size_t)width);
     free(bytes);
