@@ -1,12 +1,12 @@
 /* ttt eval: the loss of a model on prepared data. */
 #include "runtime/ttt_trainer.h"
 #include "tools/model_options.h"
+#include "tools/progress.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 typedef struct eval_options {
     const char *model, *data, *split, *by_position, *cache;
@@ -82,18 +82,17 @@ typedef struct evaluating {
     ttt_evaluator *evaluator;
     ttt_evaluation result;
     char *folder;
+    progress_line line;
     double seconds;
 } evaluating;
 
 static bool progress(void *ctx, int64_t done, int64_t all)
 {
-    const evaluating *e = ctx;
-    if (!e->common->json && isatty(STDERR_FILENO)) {
-        fprintf(stderr, "\r\033[K%lld/%lld sequences", (long long)done, (long long)all);
-        if (done == all)
-            fputs("\r\033[K", stderr);
-        fflush(stderr);
-    }
+    evaluating *e = ctx;
+    if (!e->common->json && progress_due(&e->line))
+        progress_show(&e->line, "%lld/%lld sequences", (long long)done, (long long)all);
+    if (done == all)
+        progress_end(&e->line);
     return true;
 }
 
@@ -177,7 +176,7 @@ int cmd_eval(int argc, char **argv)
     cmd_common common;
     cmd_operands operands;
     eval_options chosen = {.program = PROGRAM_DEFAULTS};
-    evaluating e = {.options = &chosen, .common = &common};
+    evaluating e = {.options = &chosen, .common = &common, .line = progress_begin()};
     int code = cmd_parse(&spec, argc, argv, &common, &chosen, &operands);
     if (code >= 0)
         return code;

@@ -1,4 +1,5 @@
 /* ttt train: a trainer with its lines for people, its signals and its summary. */
+#include "tools/progress.h"
 #include "tools/train_options.h"
 
 #include <limits.h>
@@ -40,23 +41,18 @@ static void watch_signals(void)
 
 typedef struct showing {
     const train_choices *choices;
-    bool json, bar; /* bar: standard error is a terminal */
-    FILE *log;      /* RUN/log.txt, or NULL */
+    bool json;
+    progress_line *bar; /* on a terminal; in a log there are lines enough */
+    FILE *log;          /* RUN/log.txt, or NULL */
     double begun;
     int64_t first; /* the step this process began with; -1: not known yet */
 } showing;
-
-static void clear_bar(const showing *s)
-{
-    if (s->bar)
-        fputs("\r\033[K", stderr);
-}
 
 /* A line on standard output, unless that is for JSON, and in the log. */
 __attribute__((format(printf, 2, 3))) static void say(const showing *s, const char *format, ...)
 {
     va_list args;
-    clear_bar(s);
+    progress_end(s->bar);
     if (!s->json) {
         va_start(args, format);
         vprintf(format, args);
@@ -71,31 +67,17 @@ __attribute__((format(printf, 2, 3))) static void say(const showing *s, const ch
     }
 }
 
-/* "1:02:03", or "2:03". */
-static const char *duration(double seconds, char text[32])
-{
-    long long s = seconds > 0 ? (long long)(seconds + 0.5) : 0;
-    if (s >= 3600)
-        snprintf(text, 32, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
-    else
-        snprintf(text, 32, "%lld:%02lld", s / 60, s % 60);
-    return text;
-}
-
 static void draw_bar(const showing *s, const ttt_event *e)
 {
     enum { WIDTH = 30 };
-    char bar[WIDTH + 1], left[32];
+    char bar[WIDTH + 1] = {0};
     double done = (double)e->step / (double)e->steps;
-    int full = (int)(done * WIDTH);
     double each = (cmd_seconds() - s->begun) / (double)(e->step - s->first);
     memset(bar, '.', WIDTH);
-    memset(bar, '#', (size_t)full);
-    bar[WIDTH] = '\0';
-    fprintf(stderr, "\r\033[K[%s] %3.0f%%  %lld/%lld  loss %.4f  %s left", bar, 100 * done,
-            (long long)e->step, (long long)e->steps, e->figures->loss,
-            duration(each * (double)(e->steps - e->step), left));
-    fflush(stderr);
+    memset(bar, '#', (size_t)(done * WIDTH));
+    progress_show(s->bar, "[%s] %3.0f%%  %lld/%lld  loss %.4f  %s left", bar, 100 * done,
+                  (long long)e->step, (long long)e->steps, e->figures->loss,
+                  progress_time(each * (double)(e->steps - e->step)));
 }
 
 /* " (+0.52z)", or nothing while it is not known. */
@@ -125,7 +107,7 @@ static void show_step(showing *s, const ttt_event *e)
             (long long)e->steps, f->loss, deviation(f->loss_z, loss_z), f->norm,
             deviation(f->norm_z, norm_z), f->rate, 1e3 * f->seconds, f->tokens_per_second, mfu,
             cmd_quantity((double)f->memory, "B"), f->skipped ? " | skipped" : "");
-    if (s->bar)
+    if (!s->json && s->bar->terminal && progress_due(s->bar))
         draw_bar(s, e);
 }
 
@@ -236,9 +218,8 @@ static int show_summary(const showing *s, const ttt_train_summary *u, const ttt_
 {
     const ttt_goodput *g = &u->goodput;
     double all = ttt_goodput_total(g) / 100, rate = (double)(plan->batch * plan->time);
-    char text[32];
     say(s, "%s at step %lld of %lld in %s; %lld skipped\n", u->stopped ? "stopped" : "done",
-        (long long)u->step, (long long)u->steps, duration(u->seconds, text), (long long)u->skipped);
+        (long long)u->step, (long long)u->steps, progress_time(u->seconds), (long long)u->skipped);
     say(s,
         "goodput %.1f%% compute, %.1f%% compile, %.1f%% data wait, %.1f%% checkpoints, %.1f%% "
         "restore, %.1f%% evaluation, %.1f%% lost work, %.1f%% other\n",
@@ -298,11 +279,11 @@ static FILE *open_log(const char *run)
 
 static int train(const train_choices *c, const cmd_common *common, train_merged *m)
 {
-    showing s = {.choices = c, .json = common->json, .first = -1};
+    progress_line bar = progress_begin();
+    showing s = {.choices = c, .json = common->json, .bar = &bar, .first = -1};
     ttt_trainer *trainer;
     ttt_train_summary summary;
     char cache[PATH_MAX];
-    s.bar = !common->json && !c->dry_run && isatty(STDERR_FILENO);
     m->options.hear = hear;
     m->options.ctx = &s;
     m->options.stop = &signals;
@@ -319,7 +300,7 @@ static int train(const train_choices *c, const cmd_common *common, train_merged 
         s.log = open_log(c->run);
         show_plan(&s, plan, &m->options);
         st = ttt_trainer_run(trainer, &summary);
-        clear_bar(&s);
+        progress_end(&bar);
         code = st == NULL ? show_summary(&s, &summary, plan) : CMD_FAILED;
         if (st != NULL && s.log != NULL)
             fprintf(s.log, "%s\n", pjrt_status_text(st));
