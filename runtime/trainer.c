@@ -287,7 +287,8 @@ static pjrt_status *begin_run(ttt_trainer *t)
     if (elapsed > known) /* done after the checkpoint, and to be done again */
         t->before.lost += elapsed - known;
     PJRT_TRY(ttt__run_describe(t));
-    PJRT_TRY(ttt__metrics_open(o->run, t->step, &t->metrics));
+    /* Without a checkpoint nothing that was done counts. */
+    PJRT_TRY(ttt__metrics_open(o->run, t->saved_step, &t->metrics));
     PJRT_TRY(ttt__saver_new(t->store, &o->config, t->params, &t->saver));
     ttt_loader_options rows = {.time = t->plan.time,
                                .batch = t->plan.batch,

@@ -114,10 +114,8 @@ static void forget_pending(ttt_trainer *t)
     t->pending = (ttt__pending){0};
 }
 
-static pjrt_status *count_skips(ttt_trainer *t, const ttt_step_figures *f)
+static pjrt_status *tell_skips(const ttt_trainer *t, const ttt_step_figures *f)
 {
-    t->skipped += f->skipped;
-    t->in_a_row = f->skipped ? t->in_a_row + 1 : 0;
     if (f->skipped)
         ttt__trainer_note(t, "step %lld skipped: loss %g, gradient norm %g",
                           (long long)t->history.last, f->loss, f->norm);
@@ -148,8 +146,10 @@ static pjrt_status *settle(ttt_trainer *t)
     f.norm_z = ttt__history_z(&t->history, t->history.last, TTT__NORM, f.norm);
     ttt__history_add(&t->history, (float)f.loss, (float)f.norm);
     t->last_loss = f.loss;
+    t->skipped += f.skipped;
+    t->in_a_row = f.skipped ? t->in_a_row + 1 : 0;
     PJRT_TRY(record_step(t, &f));
-    return count_skips(t, &f);
+    return tell_skips(t, &f);
 }
 
 enum { INPUTS = 4 };
