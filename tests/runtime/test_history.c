@@ -1,6 +1,6 @@
 /* Rolling figures: what they say of a step depends on earlier steps alone, also after a restart. */
 #include "runtime/history.h"
-#include "support/support.h"
+#include "tests/support/support.h"
 
 #include <math.h>
 #include <stdlib.h>
