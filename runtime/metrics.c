@@ -65,11 +65,12 @@ static pjrt_status *rewrite(FILE *in, const char *path, int64_t step)
     FILE *out = fopen(other, "we");
     if (out == NULL)
         return ttt__io_failed(other, "make it");
-    bool ok = copy_lines(in, out, step, &dropped) && fflush(out) == 0 && fsync(fileno(out)) == 0;
+    bool ok = copy_lines(in, out, step, &dropped) && fflush(out) == 0 &&
+              TEMP_FAILURE_RETRY(fsync(fileno(out))) == 0;
     pjrt_status *st = ok ? NULL : ttt__io_failed(other, "write it");
     if (fclose(out) != 0 && st == NULL)
         st = ttt__io_failed(other, "close it");
-    if (st == NULL && rename(other, path) != 0)
+    if (st == NULL && TEMP_FAILURE_RETRY(rename(other, path)) != 0)
         st = ttt__io_failed(other, "rename it");
     if (st != NULL)
         unlink(other);
