@@ -161,7 +161,7 @@ static void fill_up(void)
     char name[40];
     snprintf(name, sizeof name, "step-%08d", 1);
     support_remove_folder(support_path(folder, name));
-    ASSERT_OK(ttt__store_open(folder, &options, &store));
+    ASSERT_OK(ttt__store_open(folder, &(ttt__store_options){.keep = 2}, &store));
     ASSERT_OK(ttt__store_write(store, &state.snapshot));
     assert_int_equal(check_all_whole(), step);
     assert_int_equal(support_count_files(folder), 2);
