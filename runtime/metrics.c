@@ -165,11 +165,10 @@ static json_t *figure_json(const ttt__figure *figure)
     return list;
 }
 
-/* One line with its end; the caller frees it. */
+/* One line with its end, and no NUL behind it; the caller frees it. */
 static pjrt_status *line_of(const char *kind, int64_t step, const ttt__figure *figures, int count,
                             char **line, size_t *size)
 {
-    enum { NINE_DIGITS = JSON_REAL_PRECISION(9) };
     json_t *object = json_pack("{s:s, s:I}", "kind", kind, "step", (json_int_t)step);
     pjrt_status *st = object != NULL ? NULL : PJRT_NO_MEMORY(call);
     for (int i = 0; st == NULL && i < count; i++) {
@@ -179,16 +178,16 @@ static pjrt_status *line_of(const char *kind, int64_t step, const ttt__figure *f
         else if (json_object_set_new(object, figures[i].name, figure_json(&figures[i])) != 0)
             st = PJRT_NO_MEMORY(call);
     }
-    *size = st != NULL ? 0 : json_dumpb(object, NULL, 0, NINE_DIGITS);
-    *line = *size == 0 ? NULL : malloc(*size + 1);
-    if (*line != NULL)
-        json_dumpb(object, *line, *size, NINE_DIGITS);
-    else if (st == NULL)
+    *line = st == NULL ? json_dumps(object, JSON_REAL_PRECISION(9)) : NULL;
+    if (st == NULL && *line == NULL)
         st = PJRT_NO_MEMORY(call);
     json_decref(object);
-    if (*line != NULL)
-        (*line)[(*size)++] = '\n';
-    return st;
+    if (st != NULL)
+        return st;
+    size_t length = strlen(*line);
+    (*line)[length] = '\n'; /* in the NUL's place */
+    *size = length + 1;
+    return NULL;
 }
 
 pjrt_status *ttt__metrics_put(ttt__metrics *metrics, const char *kind, int64_t step,
