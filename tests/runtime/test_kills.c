@@ -58,12 +58,15 @@ static void train(int tell)
     _exit(2);
 }
 
-/* A new process that is killed `delay` after it began; returns the last step it told of, or
- * `before`. */
-static int64_t run_and_kill(long delay, int64_t before, int *commits)
+/* A process that trains, and where it tells. */
+typedef struct trainer {
+    pid_t pid;
+    int told;
+} trainer;
+
+static trainer start(void)
 {
-    int pipes[2], status;
-    int64_t step, last = before;
+    int pipes[2];
     assert_int_equal(pipe(pipes), 0);
     pid_t pid = fork();
     assert_true(pid >= 0);
@@ -72,16 +75,38 @@ static int64_t run_and_kill(long delay, int64_t before, int *commits)
         train(pipes[1]);
     }
     close(pipes[1]);
-    nanosleep(&(struct timespec){.tv_nsec = delay}, NULL);
-    kill(pid, SIGKILL);
-    while (read(pipes[0], &step, sizeof step) == (ssize_t)sizeof step) {
+    return (trainer){pid, pipes[0]};
+}
+
+/* Kills it; returns the last step that it told of, or `before`. */
+static int64_t finish(trainer t, int64_t before, int *commits)
+{
+    int status;
+    int64_t step, last = before;
+    kill(t.pid, SIGKILL);
+    while (read(t.told, &step, sizeof step) == (ssize_t)sizeof step) {
         last = step;
         ++*commits;
     }
-    close(pipes[0]);
-    assert_int_equal(waitpid(pid, &status, 0), pid);
+    close(t.told);
+    assert_int_equal(waitpid(t.pid, &status, 0), t.pid);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     return last;
+}
+
+/* Nanoseconds in which a process saves four checkpoints, here and today: kills come within that. */
+static int64_t time_of_four(void)
+{
+    struct timespec from, to;
+    int64_t step;
+    int commits = 0;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    trainer t = start();
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(read(t.told, &step, sizeof step), sizeof step);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    finish(t, 0, &commits);
+    return (to.tv_sec - from.tv_sec) * INT64_C(1000000000) + to.tv_nsec - from.tv_nsec;
 }
 
 /* How many names in the folder end so. */
@@ -120,11 +145,14 @@ static int64_t check_all_whole(void)
 static void kills(void **unused)
 {
     int count = getenv("TTT_LONG") != NULL ? 2000 : 200, commits = 0, saving = 0, removing = 0;
-    int64_t latest = 0;
+    int64_t span = time_of_four(), latest = check_all_whole();
     (void)unused;
     srand(1);
     for (int i = 0; i < count; i++) {
-        int64_t told = run_and_kill(rand() % 40000000, latest, &commits);
+        int64_t delay = (int64_t)((double)rand() / RAND_MAX * (double)span);
+        trainer t = start();
+        nanosleep(&(struct timespec){delay / 1000000000, delay % 1000000000}, NULL);
+        int64_t told = finish(t, latest, &commits);
         saving += count_ends(".writing") > 0;
         removing += count_ends(".removing") > 0;
         latest = check_all_whole();
