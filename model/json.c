@@ -91,7 +91,8 @@ static bool open_temporary(ttt__new_file *file)
     }
     for (int i = 0; i < 1000; i++) {
         snprintf(file->temporary, room, "%s.%ld-%d.tmp", file->path, (long)getpid(), i);
-        file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        file->fd = TEMP_FAILURE_RETRY(
+            open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
         if (file->fd >= 0 || errno != EEXIST)
             break;
     }
@@ -115,9 +116,7 @@ bool ttt__file_write(ttt__new_file *file, const void *bytes, size_t size, ttt_er
 {
     const char *at = bytes;
     while (size > 0) {
-        ssize_t n = write(file->fd, at, size);
-        if (n < 0 && errno == EINTR)
-            continue;
+        ssize_t n = TEMP_FAILURE_RETRY(write(file->fd, at, size));
         if (n < 0)
             return ttt__fail(error, "%s: %s", file->path, strerror(errno));
         at += n;
@@ -129,7 +128,7 @@ bool ttt__file_write(ttt__new_file *file, const void *bytes, size_t size, ttt_er
 /* The new name is on the disk only when the folder is. Not every file system can say so. */
 static void sync_folder(char *path)
 {
-    int fd = open(dirname(path), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = TEMP_FAILURE_RETRY(open(dirname(path), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (fd < 0)
         return;
     fsync(fd);
@@ -140,9 +139,9 @@ bool ttt__file_close(ttt__new_file *file, bool keep, ttt_error *error)
 {
     bool ok = keep;
     if (file->fd >= 0) {
-        ok = ok && fsync(file->fd) == 0;
-        ok = close(file->fd) == 0 && ok;
-        ok = ok && rename(file->temporary, file->path) == 0;
+        ok = ok && TEMP_FAILURE_RETRY(fsync(file->fd)) == 0;
+        ok = (close(file->fd) == 0 || errno == EINTR) && ok; /* closed all the same */
+        ok = ok && TEMP_FAILURE_RETRY(rename(file->temporary, file->path)) == 0;
         if (keep && !ok)
             ttt__fail(error, "%s: %s", file->path, strerror(errno));
         if (!ok)

@@ -65,7 +65,7 @@ const ttt__block *ttt__tensors_map(ttt_tensors *tensors, const char *path, ttt_e
     struct stat info;
     if (block == NULL)
         return NULL;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = TEMP_FAILURE_RETRY(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (fd < 0 || fstat(fd, &info) != 0) {
         ttt__fail(error, "%s: %s", path, strerror(errno));
     } else if (!S_ISREG(info.st_mode) || info.st_size == 0) {

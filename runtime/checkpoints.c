@@ -308,10 +308,8 @@ pjrt_status *ttt__store_write(ttt__store *store, const ttt__snapshot *snapshot)
     PJRT_TRY(step_path(store->folder, snapshot->step, "", path));
     PJRT_TRY(step_path(store->folder, snapshot->step, ".writing", writing));
     PJRT_TRY(look(path, &there, &whole));
-    if (whole)
-        return NULL;
-    pjrt_status *st = write_folder(writing, snapshot, store->options.shard_bytes);
-    if (st == NULL)
+    pjrt_status *st = whole ? NULL : write_folder(writing, snapshot, store->options.shard_bytes);
+    if (st == NULL && !whole)
         st = publish(store->folder, snapshot->step, there);
     if (st != NULL) {
         pjrt_status_free(ttt__tree_remove(writing));

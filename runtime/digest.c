@@ -35,19 +35,25 @@ static pjrt_status *cannot_read(const char *path, int64_t offset)
     return ttt__io_failed(path, "read it");
 }
 
-/* Up to a MiB at `offset`; less only at the end of the file. */
-static pjrt_status *read_piece(int fd, const char *path, int64_t offset, void *piece, size_t *size)
+/* `size` bytes at `offset`. */
+static pjrt_status *read_piece(int fd, const char *path, int64_t offset, void *piece, size_t size)
 {
-    for (*size = 0; *size < TTT__PIECE;) {
+    for (size_t done = 0; done < size;) {
         ssize_t n = TEMP_FAILURE_RETRY(
-            pread(fd, (char *)piece + *size, TTT__PIECE - *size, offset + (int64_t)*size));
+            pread(fd, (char *)piece + done, size - done, offset + (int64_t)done));
         if (n < 0)
-            return cannot_read(path, offset + (int64_t)*size);
+            return cannot_read(path, offset + (int64_t)done);
         if (n == 0)
-            break;
-        *size += (size_t)n;
+            return PJRT_FAIL(DATA_LOSS, call, "%s: it was cut while it was read", path);
+        done += (size_t)n;
     }
     return NULL;
+}
+
+/* Bytes of the piece at `offset`. */
+static size_t piece_size(int64_t size, int64_t offset)
+{
+    return (size_t)(size - offset < TTT__PIECE ? size - offset : TTT__PIECE);
 }
 
 typedef struct hashing {
@@ -61,13 +67,11 @@ typedef struct hashing {
 
 static pjrt_status *hash_pieces(hashing *h)
 {
-    size_t size;
     int64_t count = ttt__digest_pieces(h->out->size);
     for (int64_t i = 0; i < count; i++) {
-        int64_t offset = i * TTT__PIECE, left = h->out->size - offset;
-        PJRT_TRY(read_piece(h->fd, h->path, offset, h->piece, &size));
-        if ((int64_t)size != (left < TTT__PIECE ? left : TTT__PIECE))
-            return PJRT_FAIL(DATA_LOSS, call, "%s: it changes while it is read", h->path);
+        int64_t offset = i * TTT__PIECE;
+        size_t size = piece_size(h->out->size, offset);
+        PJRT_TRY(read_piece(h->fd, h->path, offset, h->piece, size));
         h->out->pieces[i] = XXH3_64bits(h->piece, size);
         if (h->known != NULL && h->out->pieces[i] != h->known->pieces[i])
             return PJRT_FAIL(DATA_LOSS, call,
@@ -95,7 +99,7 @@ static pjrt_status *hash_open(hashing *h)
                          (long long)info.st_size, (long long)h->known->size);
     h->out->size = info.st_size;
     h->out->pieces = calloc((size_t)ttt__digest_pieces(info.st_size) + 1, sizeof(uint64_t));
-    h->piece = malloc(TTT__PIECE);
+    h->piece = malloc(piece_size(info.st_size, 0) + 1);
     h->state = XXH3_createState();
     if (h->out->pieces == NULL || h->piece == NULL || h->state == NULL)
         return PJRT_NO_MEMORY(call);

@@ -65,11 +65,12 @@ static pjrt_status *rewrite(FILE *in, const char *path, int64_t step)
     FILE *out = fopen(other, "we");
     if (out == NULL)
         return ttt__io_failed(other, "make it");
-    bool ok = copy_lines(in, out, step, &dropped) && fflush(out) == 0 && fsync(fileno(out)) == 0;
+    bool ok = copy_lines(in, out, step, &dropped) && fflush(out) == 0 &&
+              TEMP_FAILURE_RETRY(fsync(fileno(out))) == 0;
     pjrt_status *st = ok ? NULL : ttt__io_failed(other, "write it");
     if (fclose(out) != 0 && st == NULL)
         st = ttt__io_failed(other, "close it");
-    if (st == NULL && rename(other, path) != 0)
+    if (st == NULL && TEMP_FAILURE_RETRY(rename(other, path)) != 0)
         st = ttt__io_failed(other, "rename it");
     if (st != NULL)
         unlink(other);
@@ -164,11 +165,10 @@ static json_t *figure_json(const ttt__figure *figure)
     return list;
 }
 
-/* One line with its end; the caller frees it. */
+/* One line with its end, and no NUL behind it; the caller frees it. */
 static pjrt_status *line_of(const char *kind, int64_t step, const ttt__figure *figures, int count,
                             char **line, size_t *size)
 {
-    enum { NINE_DIGITS = JSON_REAL_PRECISION(9) };
     json_t *object = json_pack("{s:s, s:I}", "kind", kind, "step", (json_int_t)step);
     pjrt_status *st = object != NULL ? NULL : PJRT_NO_MEMORY(call);
     for (int i = 0; st == NULL && i < count; i++) {
@@ -178,16 +178,16 @@ static pjrt_status *line_of(const char *kind, int64_t step, const ttt__figure *f
         else if (json_object_set_new(object, figures[i].name, figure_json(&figures[i])) != 0)
             st = PJRT_NO_MEMORY(call);
     }
-    *size = st != NULL ? 0 : json_dumpb(object, NULL, 0, NINE_DIGITS);
-    *line = *size == 0 ? NULL : malloc(*size + 1);
-    if (*line != NULL)
-        json_dumpb(object, *line, *size, NINE_DIGITS);
-    else if (st == NULL)
+    *line = st == NULL ? json_dumps(object, JSON_REAL_PRECISION(9)) : NULL;
+    if (st == NULL && *line == NULL)
         st = PJRT_NO_MEMORY(call);
     json_decref(object);
-    if (*line != NULL)
-        (*line)[(*size)++] = '\n';
-    return st;
+    if (st != NULL)
+        return st;
+    size_t length = strlen(*line);
+    (*line)[length] = '\n'; /* in the NUL's place */
+    *size = length + 1;
+    return NULL;
 }
 
 pjrt_status *ttt__metrics_put(ttt__metrics *metrics, const char *kind, int64_t step,
