@@ -37,10 +37,10 @@ static const char *meaning(char escape, bool in_class)
     case 'S':
         return "\\P{White_Space}";
     case 'w':
-        return in_class ? "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
-                        : "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}]";
+        return in_class ? "\\p{Alphabetic}\\p{M}\\p{N}\\p{Pc}"
+                        : "[\\p{Alphabetic}\\p{M}\\p{N}\\p{Pc}]";
     case 'W':
-        return in_class ? NULL : "[^\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}]";
+        return in_class ? NULL : "[^\\p{Alphabetic}\\p{M}\\p{N}\\p{Pc}]";
     default:
         return NULL;
     }

@@ -58,6 +58,7 @@ static const uint8_t of_ascii[128] = {
 /* The class of the character at `at` and where the next one begins; 0 at the end. */
 static inline unsigned class_at(const char *at, const char *end, const char **next)
 {
+    *next = end;
     if (at >= end)
         return 0;
     unsigned char byte = (unsigned char)*at;

@@ -84,7 +84,9 @@ bool ttt__is_word(int32_t code)
     utf8proc_category_t category = utf8proc_category(code);
     return (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_NL) ||
            category == UTF8PROC_CATEGORY_PC || code == 0x200c || code == 0x200d ||
-           (code >= 0x24b6 && code <= 0x24e9); /* circled letters are letters too */
+           (code >= 0x24b6 && code <= 0x24e9) || /* letters in circles and squares */
+           (code >= 0x1f130 && code <= 0x1f149) || (code >= 0x1f150 && code <= 0x1f169) ||
+           (code >= 0x1f170 && code <= 0x1f189);
 }
 
 /* ---- normal forms ------------------------------------------------------------------------------
