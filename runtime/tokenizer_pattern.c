@@ -28,6 +28,10 @@ bool ttt__is_punctuation(int32_t code)
     return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
 }
 
+/* Oniguruma's word characters: letters, marks, digits, underscores, and six of Latin-1's numbers.
+ */
+#define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
+
 /* What an escape is for PCRE2; NULL: the same. */
 static const char *meaning(char escape, bool in_class)
 {
@@ -37,10 +41,9 @@ static const char *meaning(char escape, bool in_class)
     case 'S':
         return "\\P{White_Space}";
     case 'w':
-        return in_class ? "\\p{Alphabetic}\\p{M}\\p{N}\\p{Pc}"
-                        : "[\\p{Alphabetic}\\p{M}\\p{N}\\p{Pc}]";
+        return in_class ? WORD : "[" WORD "]";
     case 'W':
-        return in_class ? NULL : "[^\\p{Alphabetic}\\p{M}\\p{N}\\p{Pc}]";
+        return in_class ? NULL : "[^" WORD "]";
     default:
         return NULL;
     }
