@@ -212,6 +212,8 @@ typedef struct ttt__pattern {
 
 /* The rule that a regular expression is, word for word. */
 ttt__rule ttt__rule_of(const char *expression);
+/* The other way round: the first expression that it is. */
+const char *ttt__rule_expression(ttt__rule rule);
 /* The end of the word that begins at `at`. */
 const char *ttt__rule_next(ttt__rule rule, const char *at, const char *end);
 

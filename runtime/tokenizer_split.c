@@ -245,28 +245,37 @@ const char *ttt__rule_next(ttt__rule rule, const char *at, const char *end)
 #define UPPERS "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWERS "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 
+static const struct {
+    const char *expression;
+    ttt__rule rule;
+} known[] = {
+    {"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
+     TTT__GPT2},
+    {"'(?:[sdmt]|ll|ve|re)| ?\\p{L}++| ?\\p{N}++| ?[^\\s\\p{L}\\p{N}]++|\\s++$|\\s+(?!\\S)|\\s",
+     TTT__GPT2},
+    {CASELESS "|" WORD "\\p{L}+|\\p{N}{1,3}" REST, TTT__CL100K},
+    {"'(?i:[sdmt]|ll|ve|re)|" WORD "+\\p{L}++|\\p{N}{1,3}+| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+"
+     "|\\s++$|\\s*[\\r\\n]|\\s+(?!\\S)|\\s",
+     TTT__CL100K_TAIL},
+    {CASELESS "|" WORD "\\p{L}+|\\p{N}" REST, TTT__QWEN2},
+    {WORD UPPERS "*" LOWERS "+" CASELESS "?|" WORD UPPERS "+" LOWERS "*" CASELESS
+                 "?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+     TTT__O200K},
+};
+
 ttt__rule ttt__rule_of(const char *expression)
 {
-    static const struct {
-        const char *expression;
-        ttt__rule rule;
-    } known[] = {
-        {"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
-         TTT__GPT2},
-        {"'(?:[sdmt]|ll|ve|re)| ?\\p{L}++| ?\\p{N}++| ?[^\\s\\p{L}\\p{N}]++|\\s++$|\\s+(?!\\S)|\\s",
-         TTT__GPT2},
-        {CASELESS "|" WORD "\\p{L}+|\\p{N}{1,3}" REST, TTT__CL100K},
-        {"'(?i:[sdmt]|ll|ve|re)|" WORD "+\\p{L}++|\\p{N}{1,3}+| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+"
-         "|\\s++$|\\s*[\\r\\n]|\\s+(?!\\S)|\\s",
-         TTT__CL100K_TAIL},
-        {CASELESS "|" WORD "\\p{L}+|\\p{N}" REST, TTT__QWEN2},
-        {WORD UPPERS "*" LOWERS "+" CASELESS "?|" WORD UPPERS "+" LOWERS "*" CASELESS
-                     "?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-         TTT__O200K},
-    };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (strcmp(known[i].expression, expression) == 0)
             return known[i].rule;
     }
     return TTT__NO_RULE;
+}
+
+const char *ttt__rule_expression(ttt__rule rule)
+{
+    size_t i = 0;
+    while (known[i].rule != rule)
+        i++;
+    return known[i].expression;
 }

@@ -85,5 +85,6 @@ int cmd_init(int argc, char **argv);
 int cmd_logits(int argc, char **argv);
 int cmd_grads(int argc, char **argv);
 int cmd_compile(int argc, char **argv);
+int cmd_tokenizer(int argc, char **argv);
 
 #endif

@@ -20,6 +20,7 @@ static const struct {
     {"logits", cmd_logits, "what a model says of some tokens"},
     {"grads", cmd_grads, "how its loss on them depends on each parameter"},
     {"compile", cmd_compile, "a network's programs for a target, and what they cost there"},
+    {"tokenizer", cmd_tokenizer, "text to numbers and back, and training for it"},
 };
 
 static void print_help(FILE *to)
