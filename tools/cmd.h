@@ -95,5 +95,6 @@ int cmd_compile(int argc, char **argv);
 int cmd_data(int argc, char **argv);
 int cmd_train(int argc, char **argv);
 int cmd_eval(int argc, char **argv);
+int cmd_tokenizer(int argc, char **argv);
 
 #endif

@@ -23,6 +23,7 @@ static const struct {
     {"train", cmd_train, "a network from a recipe and prepared data"},
     {"eval", cmd_eval, "the loss and perplexity of a model on prepared data"},
     {"compile", cmd_compile, "a network's programs for a target, and what they cost there"},
+    {"tokenizer", cmd_tokenizer, "text to numbers and back, and training for it"},
 };
 
 static void print_help(FILE *to)

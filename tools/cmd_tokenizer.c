@@ -1,0 +1,302 @@
+/* ttt tokenizer: text to numbers and back, what a tokenizer is, and training one. */
+#include "runtime/ttt_tokenizer.h"
+#include "tools/cmd.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct options {
+    const char *text, *ids;
+    bool bos, eos, specials, skip;
+    int vocab;
+} options;
+
+static const cmd_option option_list[] = {
+    {"text", "", CMD_TEXT, offsetof(options, text), 0, NULL},
+    {"ids", "", CMD_TEXT, offsetof(options, ids), 0, NULL},
+    {"bos", "", CMD_FLAG, offsetof(options, bos), 0, NULL},
+    {"eos", "", CMD_FLAG, offsetof(options, eos), 0, NULL},
+    {"specials", "", CMD_FLAG, offsetof(options, specials), 0, NULL},
+    {"skip-specials", "", CMD_FLAG, offsetof(options, skip), 0, NULL},
+    {"vocab", "a number of tokens", CMD_NUMBER, offsetof(options, vocab), 1 << 20, NULL},
+};
+static const char help[] =
+    "usage: ttt tokenizer encode TOKENIZER [FILE | --text T] [--bos] [--eos] [--specials]\n"
+    "       ttt tokenizer decode TOKENIZER [FILE | --ids 1,2,3] [--skip-specials]\n"
+    "       ttt tokenizer info TOKENIZER\n"
+    "       ttt tokenizer train OUT.json FILE … --vocab N\n"
+    "\n"
+    "  encode   text, of a file or of standard input, to numbers\n"
+    "  decode   numbers to text; spaces, commas or ends of lines are between them\n"
+    "  info     the kind of a tokenizer, its size and its special tokens\n"
+    "  train    a byte-level BPE of N tokens from texts, as a tokenizer.json\n"
+    "\n"
+    "TOKENIZER is \"bytes\", a tokenizer.json of Hugging Face, a sentencepiece .model or a "
+    ".tiktoken\n"
+    "file, whose pattern and special tokens follow from its name (cl100k_base.tiktoken …).\n"
+    "\n"
+    "  --bos, --eos       put these tokens before and after\n"
+    "  --specials         texts like <s> become the tokens of these names\n"
+    "  --skip-specials    leave such tokens out of the text\n";
+static const cmd_spec spec = {"tokenizer", help, option_list,
+                              sizeof option_list / sizeof *option_list};
+
+/* The file that is the second operand, else standard input. */
+static pjrt_status *read_input(const cmd_operands *operands, char **bytes, size_t *size)
+{
+    return cmd_read_file(operands->count > 1 ? operands->items[1] : "-", bytes, size);
+}
+
+/* ---- encode ------------------------------------------------------------------------------------
+ */
+
+static int print_ids(const cmd_common *common, const ttt_ids *ids)
+{
+    if (common->json) {
+        json_t *list = json_array();
+        for (size_t i = 0; i < ids->count; i++)
+            json_array_append_new(list, json_integer(ids->list[i]));
+        return cmd_print_json(json_pack("{s:o}", "ids", list));
+    }
+    for (size_t i = 0; i < ids->count; i++)
+        printf(i == 0 ? "%d" : " %d", ids->list[i]);
+    puts("");
+    return CMD_OK;
+}
+
+static pjrt_status *encode_input(const ttt_tokenizer *tokenizer, const options *chosen,
+                                 const cmd_operands *operands, ttt_ids *ids)
+{
+    ttt_encoder *encoder = NULL;
+    char *bytes = NULL;
+    const char *text = chosen->text;
+    size_t size = text != NULL ? strlen(text) : 0;
+    unsigned flags = (chosen->bos ? TTT_ADD_BOS : 0) | (chosen->eos ? TTT_ADD_EOS : 0) |
+                     (chosen->specials ? TTT_SPECIALS : 0);
+    pjrt_status *st = text != NULL ? NULL : read_input(operands, &bytes, &size);
+    if (st == NULL)
+        st = ttt_encoder_new(tokenizer, &encoder);
+    if (st == NULL)
+        st = ttt_encode(encoder, text != NULL ? text : bytes, size, flags, ids);
+    ttt_encoder_free(encoder);
+    free(bytes);
+    return st;
+}
+
+static int encode(const cmd_common *common, const ttt_tokenizer *tokenizer, const options *chosen,
+                  const cmd_operands *operands)
+{
+    ttt_ids ids = {0};
+    pjrt_status *st = encode_input(tokenizer, chosen, operands, &ids);
+    int code = st != NULL ? cmd_fail(common, st) : print_ids(common, &ids);
+    free(ids.list);
+    return code;
+}
+
+/* ---- decode ------------------------------------------------------------------------------------
+ */
+
+/* Numbers with anything of ", \t\r\n" between them. */
+static pjrt_status *parse_ids(const char *text, ttt_ids *ids)
+{
+    static const char between[] = ", \t\r\n";
+    for (const char *at = text + strspn(text, between); *at != '\0'; at += strspn(at, between)) {
+        char *end;
+        errno = 0;
+        long value = strtol(at, &end, 10);
+        if (end == at || errno != 0 || value < 0 || value > INT32_MAX)
+            return PJRT_FAIL(INVALID_ARGUMENT, "ttt", "\"%.20s\" is not the number of a token", at);
+        if (ids->count == ids->room) {
+            size_t room = ids->room * 2 + 1024;
+            int32_t *list = realloc(ids->list, room * sizeof *list);
+            if (list == NULL)
+                return PJRT_NO_MEMORY("ttt");
+            ids->list = list;
+            ids->room = room;
+        }
+        ids->list[ids->count++] = (int32_t)value;
+        at = end;
+    }
+    return NULL;
+}
+
+/* JSON is Unicode: there, what is broken is replaced, as whoever reads token by token sees it. */
+static pjrt_status *decode_whole(const ttt_tokenizer *tokenizer, const ttt_ids *ids, unsigned flags,
+                                 json_t **out)
+{
+    ttt_decoder *decoder = NULL;
+    char *text = NULL;
+    size_t size = 0, room = 0, part_size;
+    const char *part;
+    pjrt_status *st = ttt_decoder_new(tokenizer, flags, &decoder);
+    for (size_t i = 0; st == NULL && i <= ids->count; i++) {
+        st = i < ids->count ? ttt_decoder_next(decoder, ids->list[i], &part, &part_size)
+                            : ttt_decoder_finish(decoder, &part, &part_size);
+        if (st == NULL && size + part_size > room) {
+            char *larger = realloc(text, room = 2 * (size + part_size));
+            if (larger == NULL)
+                st = PJRT_NO_MEMORY("ttt");
+            else
+                text = larger;
+        }
+        if (st == NULL && part_size > 0) {
+            memcpy(text + size, part, part_size);
+            size += part_size;
+        }
+    }
+    if (st == NULL && (*out = json_stringn(size > 0 ? text : "", size)) == NULL)
+        st = PJRT_NO_MEMORY("ttt");
+    ttt_decoder_free(decoder);
+    free(text);
+    return st;
+}
+
+static int decode(const cmd_common *common, const ttt_tokenizer *tokenizer, const options *chosen,
+                  const cmd_operands *operands)
+{
+    ttt_ids ids = {0};
+    char *input = NULL, *text = NULL;
+    json_t *json = NULL;
+    size_t size = 0;
+    unsigned flags = chosen->skip ? TTT_SKIP_SPECIALS : 0;
+    pjrt_status *st = chosen->ids != NULL ? NULL : read_input(operands, &input, &size);
+    if (st == NULL)
+        st = parse_ids(chosen->ids != NULL ? chosen->ids : input, &ids);
+    if (st == NULL && common->json)
+        st = decode_whole(tokenizer, &ids, flags, &json);
+    else if (st == NULL)
+        st = ttt_decode(tokenizer, ids.list, ids.count, flags, &text, &size);
+    int code = CMD_OK;
+    if (st != NULL)
+        code = cmd_fail(common, st);
+    else if (common->json)
+        code = cmd_print_json(json_pack("{s:o}", "text", json));
+    else if (fwrite(text, 1, size, stdout) != size || fflush(stdout) != 0)
+        code =
+            cmd_fail(common, PJRT_FAIL(UNAVAILABLE, "ttt", "standard output: %s", strerror(errno)));
+    free(text);
+    free(input);
+    free(ids.list);
+    return code;
+}
+
+/* ---- info --------------------------------------------------------------------------------------
+ */
+
+static json_t *mark_json(int32_t id)
+{
+    return id < 0 ? json_null() : json_integer(id);
+}
+
+static void print_mark(const char *name, const ttt_tokenizer *tokenizer, int32_t id)
+{
+    size_t size = 0;
+    const char *text = id < 0 ? NULL : ttt_tokenizer_token(tokenizer, id, &size);
+    if (text == NULL)
+        printf("%-9s none\n", name);
+    else
+        printf("%-9s %d %.*s\n", name, id, (int)size, text);
+}
+
+static int info(const cmd_common *common, const ttt_tokenizer *tokenizer)
+{
+    const ttt_tokenizer_about *about = ttt_tokenizer_info(tokenizer);
+    char hash[33];
+    snprintf(hash, sizeof hash, "%016llx%016llx", (unsigned long long)about->hash[1],
+             (unsigned long long)about->hash[0]);
+    if (common->json)
+        return cmd_print_json(json_pack(
+            "{s:s, s:I, s:o, s:o, s:o, s:o, s:s}", "kind", about->kind, "vocab",
+            (json_int_t)about->vocab, "bos", mark_json(about->bos), "eos", mark_json(about->eos),
+            "unknown", mark_json(about->unknown), "pad", mark_json(about->pad), "hash", hash));
+    printf("%-9s %s\n%-9s %lld\n", "kind", about->kind, "vocab", (long long)about->vocab);
+    print_mark("bos", tokenizer, about->bos);
+    print_mark("eos", tokenizer, about->eos);
+    print_mark("unknown", tokenizer, about->unknown);
+    print_mark("pad", tokenizer, about->pad);
+    printf("%-9s %s\n", "hash", hash);
+    return CMD_OK;
+}
+
+/* ---- train -------------------------------------------------------------------------------------
+ */
+
+static void show_progress(void *ctx, int64_t done, int64_t all)
+{
+    (void)ctx;
+    if (done % 1000 == 0 || done == all)
+        fprintf(stderr, "\r%lld of %lld merges%s", (long long)done, (long long)all,
+                done == all ? "\n" : "");
+}
+
+static pjrt_status *train_from(ttt_bpe_trainer *trainer, const char *path)
+{
+    char *bytes;
+    size_t size;
+    PJRT_TRY(cmd_read_file(path, &bytes, &size));
+    pjrt_status *st = ttt_bpe_trainer_add(trainer, bytes, size);
+    free(bytes);
+    return st;
+}
+
+static int train(const cmd_common *common, const options *chosen, const cmd_operands *operands)
+{
+    ttt_bpe_trainer *trainer = NULL;
+    double start = cmd_seconds();
+    if (operands->count < 2)
+        return cmd_wrong_use(&spec, "train needs the file to write and at least one to read");
+    if (chosen->vocab == 0)
+        return cmd_wrong_use(&spec, "train needs --vocab");
+    bool watched = !common->json && isatty(STDERR_FILENO);
+    pjrt_status *st = ttt_bpe_trainer_new(&trainer);
+    for (int i = 1; st == NULL && i < operands->count; i++)
+        st = train_from(trainer, operands->items[i]);
+    if (st == NULL)
+        st = ttt_bpe_trainer_write(trainer, chosen->vocab, operands->items[0],
+                                   watched ? show_progress : NULL, NULL);
+    ttt_bpe_trainer_free(trainer);
+    if (st != NULL)
+        return cmd_fail(common, st);
+    double seconds = cmd_seconds() - start;
+    if (common->json)
+        return cmd_print_json(json_pack("{s:s, s:i, s:f}", "file", operands->items[0], "vocab",
+                                        chosen->vocab, "seconds", seconds));
+    printf("%s: %d tokens in %.2f s\n", operands->items[0], chosen->vocab, seconds);
+    return CMD_OK;
+}
+
+int cmd_tokenizer(int argc, char **argv)
+{
+    options chosen = {0};
+    cmd_common common;
+    cmd_operands operands;
+    ttt_tokenizer *tokenizer;
+    int code = cmd_parse(&spec, argc, argv, &common, &chosen, &operands);
+    if (code >= 0)
+        return code;
+    const char *verb = operands.count > 0 ? operands.items[0] : "";
+    operands.items++;
+    operands.count--;
+    if (strcmp(verb, "train") == 0)
+        return train(&common, &chosen, &operands);
+    if (strcmp(verb, "encode") != 0 && strcmp(verb, "decode") != 0 && strcmp(verb, "info") != 0)
+        return cmd_wrong_use(&spec, "say encode, decode, info or train");
+    if (operands.count < 1)
+        return cmd_wrong_use(&spec, "which tokenizer?");
+    if (operands.count > (strcmp(verb, "info") == 0 ? 1 : 2))
+        return cmd_wrong_use(&spec, "\"%s\" is one too many", operands.items[operands.count - 1]);
+    pjrt_status *st = ttt_tokenizer_open(operands.items[0], &tokenizer);
+    if (st != NULL)
+        return cmd_fail(&common, st);
+    if (strcmp(verb, "encode") == 0)
+        code = encode(&common, tokenizer, &chosen, &operands);
+    else if (strcmp(verb, "decode") == 0)
+        code = decode(&common, tokenizer, &chosen, &operands);
+    else
+        code = info(&common, tokenizer);
+    ttt_tokenizer_free(tokenizer);
+    return code;
+}
