@@ -17,14 +17,43 @@ pjrt_status *ttt__plain_start(ttt_tokenizer *tokenizer)
     return tokenizer->plain_at == NULL ? PJRT_NO_MEMORY(call) : NULL;
 }
 
-pjrt_status *ttt__plain_add(ttt_tokenizer *tokenizer, int32_t id, const char *bytes, size_t size)
+pjrt_status *ttt__plain_add(ttt_tokenizer *tokenizer, uint32_t *at, int32_t id, const char *bytes,
+                            size_t size)
 {
     if (tokenizer->plain.size + size > UINT32_MAX)
         return PJRT_FAIL(INVALID_ARGUMENT, call, "the vocabulary is too large");
     if (!ttt__text_add(&tokenizer->plain, bytes, size))
         return PJRT_NO_MEMORY(call);
-    tokenizer->plain_at[id + 1] = (uint32_t)tokenizer->plain.size;
+    at[id + 1] = (uint32_t)tokenizer->plain.size;
     return NULL;
+}
+
+/* ---- marks -------------------------------------------------------------------------------------
+ */
+
+static int32_t find_first(const ttt_tokenizer *tokenizer, const char *const *names)
+{
+    int32_t id = -1;
+    for (; id < 0 && *names != NULL; names++)
+        id = ttt__vocab_find(&tokenizer->vocab, *names, strlen(*names));
+    return id;
+}
+
+void ttt__marks_by_name(ttt_tokenizer *tokenizer)
+{
+    static const char *const begins[] = {"<s>",   "<|begin_of_text|>", "<bos>", "<|startoftext|>",
+                                         "[BOS]", "<|endoftext|>",     NULL};
+    static const char *const ends[] = {"</s>",  "<|end_of_text|>", "<|endoftext|>",
+                                       "<eos>", "[EOS]",           NULL};
+    static const char *const pads[] = {"<pad>", "[PAD]", "<|pad|>", "<|finetune_right_pad_id|>",
+                                       NULL};
+    ttt_tokenizer_about *about = &tokenizer->about;
+    if (about->bos < 0)
+        about->bos = find_first(tokenizer, begins);
+    if (about->eos < 0)
+        about->eos = find_first(tokenizer, ends);
+    if (about->pad < 0)
+        about->pad = find_first(tokenizer, pads);
 }
 
 /* ---- bytes -------------------------------------------------------------------------------------
@@ -42,7 +71,7 @@ static pjrt_status *encode_bytes(ttt_encoder *encoder, const char *text, size_t 
     return NULL;
 }
 
-pjrt_status *ttt__bytes_make(ttt_tokenizer *tokenizer)
+static pjrt_status *make_bytes(ttt_tokenizer *tokenizer)
 {
     static const char *const specials[] = {"<s>", "</s>"};
     for (int i = 0; i < 256; i++) {
@@ -57,7 +86,8 @@ pjrt_status *ttt__bytes_make(ttt_tokenizer *tokenizer)
     }
     PJRT_TRY(ttt__plain_start(tokenizer));
     for (int i = 0; i < tokenizer->vocab.count; i++)
-        PJRT_TRY(ttt__plain_add(tokenizer, i, ttt__vocab_text(&tokenizer->vocab, i),
+        PJRT_TRY(ttt__plain_add(tokenizer, tokenizer->plain_at, i,
+                                ttt__vocab_text(&tokenizer->vocab, i),
                                 tokenizer->vocab.tokens[i].size));
     tokenizer->about.kind = "bytes";
     tokenizer->about.bos = 256;
@@ -72,11 +102,19 @@ pjrt_status *ttt__bytes_make(ttt_tokenizer *tokenizer)
 
 static pjrt_status *make(ttt_tokenizer *tokenizer, const char *name, const char *bytes, size_t size)
 {
-    (void)bytes;
-    (void)size;
+    size_t at = 0;
     if (bytes == NULL)
-        return ttt__bytes_make(tokenizer);
-    return PJRT_FAIL(UNIMPLEMENTED, call, "%s: only the tokenizer \"bytes\" is built", name);
+        return make_bytes(tokenizer);
+    while (at < size && strchr(" \t\r\n", bytes[at]) != NULL && bytes[at] != '\0')
+        at++;
+    if (at == size)
+        return PJRT_FAIL(INVALID_ARGUMENT, call, "%s: the file is empty", name);
+    if (bytes[at] == '{')
+        return ttt__json_make(tokenizer, name, bytes, size);
+    /* A message of pieces begins with the tag of its first; a table with base64. */
+    if (bytes[0] == '\n')
+        return ttt__sentencepiece_make(tokenizer, name, bytes, size);
+    return ttt__tiktoken_make(tokenizer, name, bytes, size);
 }
 
 pjrt_status *ttt_tokenizer_parse(const char *name, const void *bytes, size_t size,
@@ -88,12 +126,14 @@ pjrt_status *ttt_tokenizer_parse(const char *name, const void *bytes, size_t siz
         return PJRT_NO_MEMORY(call);
     ttt_tokenizer_about *about = &tokenizer->about;
     about->bos = about->eos = about->unknown = about->pad = -1;
+    tokenizer->word = ttt__encode_word;
     pjrt_status *st = make(tokenizer, name, bytes, size);
     if (st != NULL) {
         ttt_tokenizer_free(tokenizer);
         return st;
     }
-    about->vocab = tokenizer->vocab.count;
+    if (about->vocab == 0)
+        about->vocab = tokenizer->vocab.count;
     XXH128_hash_t hash = bytes == NULL ? XXH3_128bits("bytes", 5) : XXH3_128bits(bytes, size);
     about->hash[0] = hash.low64;
     about->hash[1] = hash.high64;
@@ -143,8 +183,16 @@ void ttt_tokenizer_free(ttt_tokenizer *tokenizer)
         return;
     ttt__vocab_free(&tokenizer->vocab);
     ttt__added_free(&tokenizer->added);
+    ttt__added_free(&tokenizer->normalized);
+    ttt__steps_free(&tokenizer->normalizers);
+    ttt__steps_free(&tokenizer->steps);
+    ttt__pairs_free(&tokenizer->bpe.pairs);
+    ttt__sentencepiece_free(tokenizer->sp);
     free(tokenizer->plain.data);
     free(tokenizer->plain_at);
+    free(tokenizer->first_at);
+    free(tokenizer->stripped.data);
+    free(tokenizer->joint.data);
     free(tokenizer);
 }
 
