@@ -12,6 +12,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 static const char call[] = "data";
 
@@ -342,11 +343,15 @@ static pjrt_status *copy_tokenizer(const run *r)
 {
     char *bytes;
     size_t size;
-    const char *name = ttt__output_index(r->output)->file;
-    if (name[0] == '\0')
+    const ttt__data_index *index = ttt__output_index(r->output);
+    if (index->file[0] == '\0')
         return NULL;
     PJRT_TRY(ttt__data_read_file(r->options->tokenizer, MOST_TOKENIZER, &bytes, &size));
-    pjrt_status *st = ttt__data_write_file(r->options->out, name, bytes, size);
+    XXH128_hash_t hash = XXH3_128bits(bytes, size);
+    pjrt_status *st = hash.low64 == index->hash[0] && hash.high64 == index->hash[1]
+                          ? ttt__data_write_file(r->options->out, index->file, bytes, size)
+                          : PJRT_FAIL(ABORTED, call, "%s: it was changed while it was used",
+                                      r->options->tokenizer);
     free(bytes);
     return st;
 }

@@ -261,6 +261,33 @@ static void wrong_options(void **state)
     ASSERT_FAILS(ttt_loader_new(p->data, &huge, 0, &loader), RESOURCE_EXHAUSTED, "too large");
 }
 
+static void resets_need_bos(void **state)
+{
+    const int64_t sizes[] = {30};
+    char folder[PATH_MAX];
+    size_t size;
+    ttt_dataset *data;
+    ttt_loader *loader;
+    ttt_loader_options options = {.time = TIME, .batch = 1, .rows = 1, .resets = true};
+    (void)state;
+    support_new_folder(folder);
+    prepared_write(folder, 2, sizes, 1);
+    const char *path = support_path(folder, "index.json");
+    char *text = (char *)support_read_file(path, &size);
+    char *bos = strstr(text, "\"bos\": 256");
+    assert_non_null(bos);
+    memcpy(bos, "\"bos\": -1 ", 10);
+    support_write_file(path, text, size);
+    free(text);
+    ASSERT_OK(ttt_dataset_open(folder, "train", &data));
+    ASSERT_FAILS(ttt_loader_new(data, &options, 0, &loader), INVALID_ARGUMENT, "no BOS");
+    options.resets = false;
+    ASSERT_OK(ttt_loader_new(data, &options, 0, &loader));
+    ttt_loader_free(loader);
+    ttt_dataset_free(data);
+    support_remove_folder(folder);
+}
+
 /* One sample is the least there can be; it comes again and again. */
 static void one_sample(void **state)
 {
@@ -314,12 +341,19 @@ static void failures_of_the_thread(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_number_once), cmocka_unit_test(large_numbers),
-        cmocka_unit_test(places_are_fair),   cmocka_unit_test(not_the_same),
-        cmocka_unit_test(pinned_for_ever),   cmocka_unit_test(any_cut_is_the_same_stream),
-        cmocka_unit_test(in_order),          cmocka_unit_test(held_while_others_are_made),
-        cmocka_unit_test(freed_at_any_time), cmocka_unit_test(wrong_options),
-        cmocka_unit_test(one_sample),        cmocka_unit_test(failures_of_the_thread),
+        cmocka_unit_test(every_number_once),
+        cmocka_unit_test(large_numbers),
+        cmocka_unit_test(places_are_fair),
+        cmocka_unit_test(not_the_same),
+        cmocka_unit_test(pinned_for_ever),
+        cmocka_unit_test(any_cut_is_the_same_stream),
+        cmocka_unit_test(in_order),
+        cmocka_unit_test(held_while_others_are_made),
+        cmocka_unit_test(freed_at_any_time),
+        cmocka_unit_test(wrong_options),
+        cmocka_unit_test(resets_need_bos),
+        cmocka_unit_test(one_sample),
+        cmocka_unit_test(failures_of_the_thread),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

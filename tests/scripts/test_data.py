@@ -2,6 +2,7 @@
 
 usage: test_data.py TTT CORPUS_SH     (the Python of the judges, for NumPy)
 """
+import base64
 import filecmp
 import json
 import os
@@ -109,6 +110,29 @@ def forms(scratch):
         check_fails("zst: cut", 1, ["data", "prepare", "--tokenizer", "bytes", "--out", out + "2", cut], "cut.jsonl.zst")
     r = run("data", "prepare", "--tokenizer", "bytes", "--out", os.path.join(scratch, "out-words"), folder)
     check("words", r.returncode == 0 and "3 files" in r.stdout and "3 documents" in r.stdout and r.stderr == "", (r.stdout, r.stderr))
+
+
+def tokenizer_files(scratch):
+    """Bytes as ranks under a name whose special tokens lie past 65536: numbers of four bytes, and BOS is EOS."""
+    ranks = "".join(f"{base64.b64encode(bytes([i])).decode()} {i}\n" for i in range(256))
+    tokenizer = write(os.path.join(scratch, "cl100k_base.tiktoken"), ranks)
+    text = write(os.path.join(scratch, "a.txt"), "some text\n")
+    out = os.path.join(scratch, "out")
+    base = ["data", "prepare", "--out", out, text, "--tokenizer"]
+    r = run(*base, tokenizer)
+    check("tokenizer: prepared", r.returncode == 0, r.stderr)
+    tokens = np.fromfile(os.path.join(out, "train-00000.tokens"), "<u4")
+    check("tokenizer: tokens", tokens.tolist() == [100257, *b"some text\n", 100257], tokens)
+    check("tokenizer: copied", filecmp.cmp(tokenizer, os.path.join(out, "cl100k_base.tiktoken"), shallow=False))
+    info = json.loads(run("data", "info", "--verify", "--json", out).stdout)
+    check("tokenizer: info", info["tokenizer"] == {"name": os.path.join(out, "cl100k_base.tiktoken"), "vocab": 100277, "bos": 100257,
+                                                   "eos": 100257}, info)
+    check_fails("tokenizer: another", 1, base + ["bytes"], "other inputs or options")
+    write(tokenizer, ranks + base64.b64encode(b"so").decode() + " 256\n")
+    check_fails("tokenizer: changed", 1, base + [tokenizer], "other inputs or options")
+    for name in ("index.json", ".hidden", "x" * 70):
+        other = write(os.path.join(scratch, name), ranks)
+        check_fails(f"tokenizer: {name}", 1, ["data", "prepare", "--out", out + "2", text, "--tokenizer", other], name, "another")
 
 
 def bad_lines(scratch):
@@ -302,7 +326,7 @@ def demo_corpus(scratch):
 
 
 with tempfile.TemporaryDirectory() as folder:
-    for case in (forms, bad_lines, wrong_use, cut_runs, two_at_once, full_disk, on_a_terminal, demo_corpus):
+    for case in (forms, tokenizer_files, bad_lines, wrong_use, cut_runs, two_at_once, full_disk, on_a_terminal, demo_corpus):
         case_folder = os.path.join(folder, case.__name__)
         os.mkdir(case_folder)
         case(case_folder)
