@@ -2,10 +2,11 @@
 #ifndef RUNTIME_DATA_H
 #define RUNTIME_DATA_H
 
+#include "runtime/files.h"
+#include "runtime/thread.h"
 #include "runtime/ttt_data.h"
 
 #include <jansson.h>
-#include <pthread.h>
 
 /* ---- order: permutation.c ----------------------------------------------------------------------
  */
@@ -60,30 +61,5 @@ void ttt__data_index_free(ttt__data_index *index);
 enum { TTT__HEX = 33 };
 void ttt__hash_hex(const uint64_t hash[2], char hex[TTT__HEX]);
 bool ttt__hash_parse(const char *hex, uint64_t hash[2]);
-
-/* ---- files: data_files.c -----------------------------------------------------------------------
- */
-
-/* "FOLDER/NAME"; the caller frees it. NULL when out of memory. */
-char *ttt__data_path(const char *folder, const char *name);
-/* A whole file of at most `most` bytes with a NUL behind it; the caller frees it. NOT_FOUND when
- * there is none. */
-PJRT_MUST_CHECK pjrt_status *ttt__data_read_file(const char *path, size_t most, char **bytes,
-                                                 size_t *size);
-/* A file that is there whole or not at all, and on the disk when this returns. Nobody else writes
- * to the folder. */
-PJRT_MUST_CHECK pjrt_status *ttt__data_write_file(const char *folder, const char *name,
-                                                  const void *bytes, size_t size);
-/* Writes all of it, however often it takes. False: errno says why. */
-bool ttt__data_write(int fd, const void *bytes, size_t size);
-/* What errno says of a file, with a hint where there is one. */
-pjrt_status *ttt__data_io_failed(const char *path);
-
-/* ---- threads: thread.c -------------------------------------------------------------------------
- */
-
-/* One that no signal is delivered to: those are for the threads that expect them. */
-PJRT_MUST_CHECK pjrt_status *ttt__thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
-double ttt__seconds(void); /* of a clock that never goes back */
 
 #endif

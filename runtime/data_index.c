@@ -191,11 +191,11 @@ pjrt_status *ttt__data_index_read(const char *folder, const char *name, ttt__dat
 {
     char *text;
     size_t size;
-    char *path = ttt__data_path(folder, name);
+    char *path = ttt__path_new(folder, name);
     *out = NULL;
     if (path == NULL)
         return PJRT_NO_MEMORY(call);
-    pjrt_status *st = ttt__data_read_file(path, MOST_INDEX, &text, &size);
+    pjrt_status *st = ttt__file_read(path, MOST_INDEX, &text, &size);
     if (st == NULL) {
         st = ttt__data_index_parse(path, text, size, out);
         free(text);

@@ -51,7 +51,7 @@ static pjrt_status *map_fd(int fd, const char *path, const ttt__shard *shard, in
 
 static pjrt_status *map_shard(const ttt_dataset *data, const ttt__shard *shard, mapped *out)
 {
-    char *path = ttt__data_path(data->folder, shard->name);
+    char *path = ttt__path_new(data->folder, shard->name);
     if (path == NULL)
         return PJRT_NO_MEMORY(call);
     pjrt_status *st = NULL;
@@ -118,7 +118,7 @@ static pjrt_status *fill(ttt_dataset *data, const char *folder, const char *spli
     const ttt__data_index *index = data->index;
     PJRT_TRY(find_split(data, split));
     data->tokenizer =
-        index->file[0] == '\0' ? strdup(index->kind) : ttt__data_path(folder, index->file);
+        index->file[0] == '\0' ? strdup(index->kind) : ttt__path_new(folder, index->file);
     if (data->tokenizer == NULL)
         return PJRT_NO_MEMORY(call);
     data->about = (ttt_dataset_about){

@@ -40,8 +40,21 @@ static pjrt_code code_of(int error)
 pjrt_status *ttt__io_failed(const char *path, const char *what)
 {
     int error = errno;
-    return pjrt_status_make(code_of(error), call, __FILE__, __LINE__, "%s: cannot %s: %s", path,
-                            what, strerror(error));
+    const char *hint = error == ENOSPC || error == EDQUOT ? ": make room and run it again" : "";
+    if (what == NULL)
+        return pjrt_status_make(code_of(error), call, __FILE__, __LINE__, "%s: %s%s", path,
+                                strerror(error), hint);
+    return pjrt_status_make(code_of(error), call, __FILE__, __LINE__, "%s: cannot %s: %s%s", path,
+                            what, strerror(error), hint);
+}
+
+char *ttt__path_new(const char *folder, const char *name)
+{
+    size_t room = strlen(folder) + strlen(name) + 2;
+    char *path = malloc(room);
+    if (path != NULL)
+        snprintf(path, room, "%s/%s", folder, name);
+    return path;
 }
 
 pjrt_status *ttt__path_join(const char *folder, const char *name, char path[PATH_MAX])
@@ -220,7 +233,7 @@ pjrt_status *ttt__tree_remove(const char *path)
 /* ---- files -------------------------------------------------------------------------------------
  */
 
-static bool write_all(int fd, const void *bytes, size_t size)
+bool ttt__write_all(int fd, const void *bytes, size_t size)
 {
     const char *at = bytes;
     while (size > 0) {
@@ -239,7 +252,7 @@ pjrt_status *ttt__file_make(const char *path, const void *bytes, size_t size)
     if (fd < 0)
         return ttt__io_failed(path, "make it");
     pjrt_status *st = NULL;
-    if (!write_all(fd, bytes, size))
+    if (!ttt__write_all(fd, bytes, size))
         st = ttt__io_failed(path, "write it");
     else if (TEMP_FAILURE_RETRY(fsync(fd)) != 0)
         st = ttt__io_failed(path, "sync it");
@@ -248,6 +261,23 @@ pjrt_status *ttt__file_make(const char *path, const void *bytes, size_t size)
     if (st != NULL)
         unlink(path);
     return st;
+}
+
+pjrt_status *ttt__file_replace(const char *folder, const char *name, const void *bytes, size_t size)
+{
+    char path[PATH_MAX], fresh[PATH_MAX], fresh_name[NAME_MAX];
+    if (snprintf(fresh_name, sizeof fresh_name, "%s.tmp", name) >= (int)sizeof fresh_name)
+        return PJRT_FAIL(INVALID_ARGUMENT, call, "%.100s…: the name is too long", name);
+    PJRT_TRY(ttt__path_join(folder, name, path));
+    PJRT_TRY(ttt__path_join(folder, fresh_name, fresh));
+    PJRT_TRY(ttt__tree_remove(fresh)); /* of one that was killed */
+    PJRT_TRY(ttt__file_make(fresh, bytes, size));
+    if (TEMP_FAILURE_RETRY(rename(fresh, path)) != 0) {
+        pjrt_status *st = ttt__io_failed(path, "replace it");
+        unlink(fresh);
+        return st;
+    }
+    return ttt__folder_sync(folder);
 }
 
 static pjrt_status *read_all(int fd, const char *path, size_t most, char **bytes, size_t *size)
@@ -310,7 +340,7 @@ pjrt_status *ttt__log_open(const char *path, ttt__log *log)
 
 pjrt_status *ttt__log_put(ttt__log *log, const void *bytes, size_t size)
 {
-    if (write_all(log->fd, bytes, size)) {
+    if (ttt__write_all(log->fd, bytes, size)) {
         log->size += (int64_t)size;
         return NULL;
     }

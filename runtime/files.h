@@ -9,11 +9,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* "PATH: cannot DO: reason", with the code that errno stands for. */
+/* "PATH: cannot DO: reason", with the code that errno stands for; "PATH: reason" when `what` is
+ * NULL. */
 PJRT_MUST_CHECK pjrt_status *ttt__io_failed(const char *path, const char *what);
 /* FOLDER/NAME. */
 PJRT_MUST_CHECK pjrt_status *ttt__path_join(const char *folder, const char *name,
                                             char path[PATH_MAX]);
+
+/* The same for any length, or NULL when out of memory; the caller frees it. */
+char *ttt__path_new(const char *folder, const char *name);
 
 /* ---- folders -----------------------------------------------------------------------------------
  */
@@ -38,6 +42,12 @@ PJRT_MUST_CHECK pjrt_status *ttt__tree_remove(const char *path);
 
 /* A file that must not be there yet; on the disk when this returns, but for its name. */
 PJRT_MUST_CHECK pjrt_status *ttt__file_make(const char *path, const void *bytes, size_t size);
+/* A file of a folder in which nobody else writes: in place of an older one, whole or not at all,
+ * and on the disk when this returns. */
+PJRT_MUST_CHECK pjrt_status *ttt__file_replace(const char *folder, const char *name,
+                                               const void *bytes, size_t size);
+/* Writes all of it, however often it takes. False: errno says why. */
+bool ttt__write_all(int fd, const void *bytes, size_t size);
 /* A whole file with a NUL behind it; the caller frees it. */
 PJRT_MUST_CHECK pjrt_status *ttt__file_read(const char *path, size_t most, char **bytes,
                                             size_t *size);

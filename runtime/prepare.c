@@ -129,14 +129,14 @@ static pjrt_status *lock_folder(run *r)
 {
     const char *out = r->options->out;
     if (mkdir(out, 0777) != 0 && errno != EEXIST)
-        return ttt__data_io_failed(out);
+        return ttt__io_failed(out, NULL);
     r->lock = open(out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (r->lock < 0)
-        return ttt__data_io_failed(out);
+        return ttt__io_failed(out, NULL);
     if (flock(r->lock, LOCK_EX | LOCK_NB) != 0)
         return errno == EWOULDBLOCK ? PJRT_FAIL(ALREADY_EXISTS, call,
                                                 "%s: another process is preparing data in it", out)
-                                    : ttt__data_io_failed(out);
+                                    : ttt__io_failed(out, NULL);
     return NULL;
 }
 
@@ -156,7 +156,7 @@ static void take_over(run *r, ttt__data_index *found)
 
 static void remove_file(const run *r, const char *name)
 {
-    char *path = ttt__data_path(r->options->out, name);
+    char *path = ttt__path_new(r->options->out, name);
     if (path != NULL)
         unlink(path);
     free(path);
@@ -346,10 +346,10 @@ static pjrt_status *copy_tokenizer(const run *r)
     const ttt__data_index *index = ttt__output_index(r->output);
     if (index->file[0] == '\0')
         return NULL;
-    PJRT_TRY(ttt__data_read_file(r->options->tokenizer, MOST_TOKENIZER, &bytes, &size));
+    PJRT_TRY(ttt__file_read(r->options->tokenizer, MOST_TOKENIZER, &bytes, &size));
     XXH128_hash_t hash = XXH3_128bits(bytes, size);
     pjrt_status *st = hash.low64 == index->hash[0] && hash.high64 == index->hash[1]
-                          ? ttt__data_write_file(r->options->out, index->file, bytes, size)
+                          ? ttt__file_replace(r->options->out, index->file, bytes, size)
                           : PJRT_FAIL(ABORTED, call, "%s: it was changed while it was used",
                                       r->options->tokenizer);
     free(bytes);

@@ -53,7 +53,7 @@ pjrt_status *ttt__folder_write(const char *folder, ttt__data_index *index,
     if (text == NULL)
         return PJRT_NO_MEMORY(call);
     pjrt_status *st =
-        ttt__data_write_file(folder, whole ? "index.json" : "journal.json", text, strlen(text));
+        ttt__file_replace(folder, whole ? "index.json" : "journal.json", text, strlen(text));
     free(text);
     return st;
 }
@@ -104,7 +104,7 @@ static pjrt_status *check_empty(const char *folder)
     pjrt_status *st = NULL;
     DIR *entries = opendir(folder);
     if (entries == NULL)
-        return ttt__data_io_failed(folder);
+        return ttt__io_failed(folder, NULL);
     for (struct dirent *entry; st == NULL && (entry = readdir(entries)) != NULL;) {
         const char *name = entry->d_name;
         if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0 &&

@@ -112,9 +112,9 @@ static pjrt_status *add_folder(ttt__inputs *inputs, const char *folder, int dept
                          folder, MOST_DEPTH);
     int count = scandir(folder, &entries, visible, by_name);
     if (count < 0)
-        return ttt__data_io_failed(folder);
+        return ttt__io_failed(folder, NULL);
     for (int i = 0; i < count; i++) {
-        char *path = st == NULL ? ttt__data_path(folder, entries[i]->d_name) : NULL;
+        char *path = st == NULL ? ttt__path_new(folder, entries[i]->d_name) : NULL;
         if (st == NULL)
             st = path == NULL ? PJRT_NO_MEMORY(call) : add(inputs, path, depth + 1);
         free(path);
@@ -128,7 +128,7 @@ static pjrt_status *add(ttt__inputs *inputs, const char *path, int depth)
 {
     struct stat info;
     if (stat(path, &info) != 0)
-        return ttt__data_io_failed(path);
+        return ttt__io_failed(path, NULL);
     if (S_ISDIR(info.st_mode))
         return add_folder(inputs, path, depth);
     if (S_ISREG(info.st_mode))

@@ -35,7 +35,7 @@ pjrt_status *ttt__text_open(const ttt__input *input, ttt__text **out)
     text->zst = input->zst ? ZSTD_createDStream() : NULL;
     pjrt_status *st = NULL;
     if (text->fd < 0)
-        st = ttt__data_io_failed(input->path);
+        st = ttt__io_failed(input->path, NULL);
     else if (text->block == NULL || (input->zst && text->zst == NULL))
         st = PJRT_NO_MEMORY(call);
     if (st != NULL) {
@@ -72,7 +72,7 @@ static pjrt_status *read_some(ttt__text *text, char *bytes, size_t room, size_t 
         n = read(text->fd, bytes, room);
     while (n < 0 && errno == EINTR);
     if (n < 0)
-        return ttt__data_io_failed(text->input->path);
+        return ttt__io_failed(text->input->path, NULL);
     *count = (size_t)n;
     text->taken += n;
     text->end = n == 0;
@@ -123,7 +123,7 @@ pjrt_status *ttt__text_skip(ttt__text *text, int64_t count)
 {
     if (text->zst == NULL) {
         text->taken = lseek(text->fd, count, SEEK_SET);
-        return text->taken < 0 ? ttt__data_io_failed(text->input->path) : NULL;
+        return text->taken < 0 ? ttt__io_failed(text->input->path, NULL) : NULL;
     }
     char *bytes = malloc(BLOCK);
     pjrt_status *st = bytes == NULL ? PJRT_NO_MEMORY(call) : NULL;

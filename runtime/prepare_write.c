@@ -39,12 +39,12 @@ static pjrt_status *open_shard(ttt__output *output, int split, int flags)
 {
     writer *w = &output->writers[split];
     ttt__shard *shard = last_shard(output, split);
-    char *path = ttt__data_path(output->folder, shard->name);
+    char *path = ttt__path_new(output->folder, shard->name);
     if (path == NULL)
         return PJRT_NO_MEMORY(call);
     XXH3_128bits_reset(w->state);
     w->fd = open(path, O_RDWR | O_CLOEXEC | flags, 0666);
-    pjrt_status *st = w->fd < 0 ? ttt__data_io_failed(path) : NULL;
+    pjrt_status *st = w->fd < 0 ? ttt__io_failed(path, NULL) : NULL;
     free(path);
     return st;
 }
@@ -75,7 +75,7 @@ static pjrt_status *sync_shard(ttt__output *output, int split)
         return NULL;
     take_hash(output, split);
     if (fdatasync(output->writers[split].fd) != 0)
-        return ttt__data_io_failed(last_shard(output, split)->name);
+        return ttt__io_failed(last_shard(output, split)->name, NULL);
     return NULL;
 }
 
@@ -85,7 +85,7 @@ static pjrt_status *close_shard(ttt__output *output, int split)
     PJRT_TRY(sync_shard(output, split));
     int failed = close(w->fd);
     w->fd = -1;
-    return failed == 0 ? NULL : ttt__data_io_failed(last_shard(output, split)->name);
+    return failed == 0 ? NULL : ttt__io_failed(last_shard(output, split)->name, NULL);
 }
 
 pjrt_status *ttt__output_put(ttt__output *output, int split, const void *tokens, int64_t count,
@@ -100,8 +100,8 @@ pjrt_status *ttt__output_put(ttt__output *output, int split, const void *tokens,
         ttt__shard *shard = last_shard(output, split);
         int64_t left = output->shard_tokens - shard->tokens, n = count < left ? count : left;
         size_t bytes = (size_t)n * (size_t)output->index->width;
-        if (!ttt__data_write(w->fd, at, bytes))
-            return ttt__data_io_failed(shard->name);
+        if (!ttt__write_all(w->fd, at, bytes))
+            return ttt__io_failed(shard->name, NULL);
         XXH3_128bits_update(w->state, at, bytes);
         shard->tokens += n;
         shard->documents += documents;
@@ -146,7 +146,7 @@ static pjrt_status *check_sizes(const ttt__output *output, const ttt__split *spl
         const ttt__shard *shard = &split->shards[i];
         int64_t size = shard->tokens * output->index->width;
         bool full = shard->tokens == output->shard_tokens;
-        char *path = ttt__data_path(output->folder, shard->name);
+        char *path = ttt__path_new(output->folder, shard->name);
         if (path == NULL)
             return PJRT_NO_MEMORY(call);
         bool good = stat(path, &info) == 0 && S_ISREG(info.st_mode) &&
@@ -166,13 +166,13 @@ static pjrt_status *read_again(ttt__output *output, int split, char *block)
     uint64_t hash[2] = {shard->hash[0], shard->hash[1]};
     int64_t left = shard->tokens * output->index->width;
     if (ftruncate(w->fd, left) != 0)
-        return ttt__data_io_failed(shard->name);
+        return ttt__io_failed(shard->name, NULL);
     while (left > 0) {
         ssize_t n = read(w->fd, block, left < BLOCK ? (size_t)left : BLOCK);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return n < 0 ? ttt__data_io_failed(shard->name) : changed(output, shard->name);
+            return n < 0 ? ttt__io_failed(shard->name, NULL) : changed(output, shard->name);
         XXH3_128bits_update(w->state, block, (size_t)n);
         left -= n;
     }

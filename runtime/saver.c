@@ -1,8 +1,7 @@
 /* Checkpoints written beside training: the state is copied, and a thread does the rest. */
-#include "runtime/clock.h"
+#include "runtime/thread.h"
 #include "runtime/train_state.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,10 +68,12 @@ pjrt_status *ttt__saver_new(ttt__store *store, const ttt_config *config, const t
     s->copies = calloc((size_t)(TTT__SETS * params->count), sizeof *s->copies);
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->changed, NULL);
-    s->started = s->copies != NULL && pthread_create(&s->thread, NULL, work, s) == 0;
-    if (!s->started) {
+    pjrt_status *st =
+        s->copies == NULL ? PJRT_NO_MEMORY(call) : ttt__thread_start(&s->thread, work, s);
+    s->started = st == NULL;
+    if (st != NULL) {
         ttt__saver_free(s);
-        return PJRT_FAIL(RESOURCE_EXHAUSTED, call, "no thread for checkpoints could be started");
+        return st;
     }
     *out = s;
     return NULL;

@@ -1,5 +1,5 @@
 /* How much arithmetic training is, and how much the devices could do. */
-#include "runtime/clock.h"
+#include "runtime/thread.h"
 #include "runtime/ttt_trainer.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Threads and clocks, as the rest of the room wants them. */
-#include "runtime/data.h"
+#include "runtime/thread.h"
 
 #include <signal.h>
 #include <string.h>
@@ -13,7 +13,7 @@ pjrt_status *ttt__thread_start(pthread_t *thread, void *(*run)(void *), void *ar
     int failed = pthread_create(thread, NULL, run, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return failed == 0 ? NULL
-                       : PJRT_FAIL(RESOURCE_EXHAUSTED, "data", "no thread could be started: %s",
+                       : PJRT_FAIL(RESOURCE_EXHAUSTED, "thread", "no thread could be started: %s",
                                    strerror(failed));
 }
 

@@ -1,6 +1,6 @@
 /* A trainer from its options: the folder taken, the state restored, the programs compiled. */
-#include "runtime/clock.h"
 #include "runtime/files.h"
+#include "runtime/thread.h"
 #include "runtime/trainer_inside.h"
 
 #include <stdio.h>

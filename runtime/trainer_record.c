@@ -1,6 +1,6 @@
 /* What a run remembers of itself: in its checkpoints, in its folder, and to whoever listens. */
-#include "runtime/clock.h"
 #include "runtime/files.h"
+#include "runtime/thread.h"
 #include "runtime/trainer_inside.h"
 
 #include <stdarg.h>
@@ -183,20 +183,6 @@ pjrt_status *ttt__trainer_recall(ttt_trainer *t, const ttt__checkpoint *checkpoi
 /* ---- in the folder -----------------------------------------------------------------------------
  */
 
-/* Replaces a file of the run's folder, whole or not at all. */
-static pjrt_status *write_file(const char *run, const char *name, const char *text)
-{
-    char path[PATH_MAX], fresh[PATH_MAX], fresh_name[64];
-    snprintf(fresh_name, sizeof fresh_name, ".%s.new", name);
-    PJRT_TRY(ttt__path_join(run, name, path));
-    PJRT_TRY(ttt__path_join(run, fresh_name, fresh));
-    PJRT_TRY(ttt__tree_remove(fresh));
-    PJRT_TRY(ttt__file_make(fresh, text, strlen(text)));
-    if (rename(fresh, path) != 0)
-        return ttt__io_failed(path, "replace");
-    return ttt__folder_sync(run);
-}
-
 static json_t *environment(const ttt_trainer *t)
 {
     char host[256] = "", now[32];
@@ -233,7 +219,8 @@ static pjrt_status *write_environment(const ttt_trainer *t)
     json_object_set_new(all, "last", environment(t));
     text = json_dumps(all, JSON_INDENT(2));
     json_decref(all);
-    st = text == NULL ? PJRT_NO_MEMORY(call) : write_file(t->options.run, "environment.json", text);
+    st = text == NULL ? PJRT_NO_MEMORY(call)
+                      : ttt__file_replace(t->options.run, "environment.json", text, strlen(text));
     free(text);
     return st;
 }
@@ -245,9 +232,9 @@ pjrt_status *ttt__run_describe(const ttt_trainer *t)
     char *recipe = ttt_recipe_text(&t->options.recipe, &error);
     pjrt_status *st = config == NULL || recipe == NULL ? ttt_failed(&error) : NULL;
     if (st == NULL)
-        st = write_file(t->options.run, "config.json", config);
+        st = ttt__file_replace(t->options.run, "config.json", config, strlen(config));
     if (st == NULL)
-        st = write_file(t->options.run, "recipe.json", recipe);
+        st = ttt__file_replace(t->options.run, "recipe.json", recipe, strlen(recipe));
     free(config);
     free(recipe);
     return st == NULL ? write_environment(t) : st;

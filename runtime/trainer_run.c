@@ -1,5 +1,5 @@
 /* The steps of a run: each is queued before the result of the one before is read. */
-#include "runtime/clock.h"
+#include "runtime/thread.h"
 #include "runtime/trainer_inside.h"
 
 #include <stdio.h>

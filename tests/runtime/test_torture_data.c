@@ -7,7 +7,6 @@
 #include "runtime/prepare.h"
 #include "tests/support/support.h"
 
-#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <xxhash.h>
@@ -32,22 +31,7 @@ WRAP(void *, malloc, (size_t size), (size))
 WRAP(void *, calloc, (size_t count, size_t size), (count, size))
 WRAP(void *, realloc, (void *old, size_t size), (old, size))
 WRAP(char *, strdup, (const char *text), (text))
-WRAP(char *, realpath, (const char *path, char *resolved), (path, resolved))
 WRAP(XXH3_state_t *, XXH3_createState, (void), ())
-
-/* Wrapped for the torture of others. */
-int __real_setenv(const char *name, const char *value, int overwrite);
-int __wrap_setenv(const char *name, const char *value, int overwrite);
-int __wrap_setenv(const char *name, const char *value, int overwrite)
-{
-    return __real_setenv(name, value, overwrite);
-}
-int __real_glob(const char *pattern, int flags, int (*failed)(const char *, int), glob_t *found);
-int __wrap_glob(const char *pattern, int flags, int (*failed)(const char *, int), glob_t *found);
-int __wrap_glob(const char *pattern, int flags, int (*failed)(const char *, int), glob_t *found)
-{
-    return __real_glob(pattern, flags, failed, found);
-}
 
 static void *json_malloc(size_t size)
 {

@@ -1,0 +1,13 @@
+/* Private to the runtime room: threads and time. */
+#ifndef RUNTIME_THREAD_H
+#define RUNTIME_THREAD_H
+
+#include "pjrt/pjrt_status.h"
+
+#include <pthread.h>
+
+/* One that no signal is delivered to: those are for the threads that expect them. */
+PJRT_MUST_CHECK pjrt_status *ttt__thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
+double ttt__seconds(void); /* of a clock that never goes back */
+
+#endif
