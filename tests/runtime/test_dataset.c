@@ -179,7 +179,7 @@ static void broken_indices(void **state)
     free(good);
     unlink(index);
     assert_int_equal(mkdir(index, 0777), 0);
-    ASSERT_FAILS(ttt_dataset_open(folder, "train", &data), INVALID_ARGUMENT, "not a file");
+    ASSERT_FAILS(ttt_dataset_open(folder, "train", &data), DATA_LOSS, "not a file");
     ttt_dataset_free(NULL);
     support_remove_folder(folder);
 }
