@@ -66,6 +66,9 @@ hlo_number hlo__int_number(hlo_type type, uint64_t bits)
     case HLO_S32:
         n.integer = (int32_t)(uint32_t)bits;
         break;
+    case HLO_S8:
+        n.integer = (int8_t)(uint8_t)bits;
+        break;
     case HLO_U32:
         n.integer = (uint32_t)bits;
         break;

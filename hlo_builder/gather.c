@@ -5,6 +5,7 @@
  * fits, a scatter leaves out an update whose window does not fit. The gradients do the same.
  */
 #include "hlo_builder/dims.h"
+#include "hlo_builder/fold.h"
 
 /* What is wrong with the dimension numbers for such an operand and indices, or NULL; cleans them.
  * `rank` is that of a gather's result or of a scatter's updates. */
@@ -192,7 +193,7 @@ hlo_val hlo_scatter_add(hlo_graph *g, hlo_val x, hlo_val indices, hlo_val update
 /* The largest number of an integer type, as far as an int64 goes. */
 static int64_t type_max(hlo_type type)
 {
-    int bits = hlo_type_bits(type) - (type == HLO_S64 || type == HLO_S32 ? 1 : 0);
+    int bits = hlo_type_bits(type) - (hlo__type_kind(type) == 's' ? 1 : 0);
     return bits >= 63 ? INT64_MAX : ((int64_t)1 << bits) - 1;
 }
 

@@ -325,10 +325,10 @@ static void lower_inline(hlo_lowering *l, const hlo_node *node, const hlo_val *i
 /* What a reduction of nothing gives. */
 static hlo_val identity(hlo_graph *g, int64_t kind, hlo_type type)
 {
-    bool is_signed = type == HLO_S64 || type == HLO_S32;
+    bool is_signed = hlo__type_kind(type) == 's';
     int bits = hlo_type_bits(type);
     int64_t ones = type == HLO_PRED ? 1 : is_signed || bits == 64 ? -1 : (1ll << bits) - 1;
-    int64_t largest = !is_signed ? ones : bits == 64 ? INT64_MAX : INT32_MAX;
+    int64_t largest = !is_signed ? ones : INT64_MAX >> (64 - bits);
     switch (kind) {
     case HLO_REDUCE_MUL:
         return hlo_scalar(g, type, 1);

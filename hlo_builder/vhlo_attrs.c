@@ -58,8 +58,8 @@ uint32_t hlo__vhlo_element(hlo_portable *p, hlo_type type)
 {
     static const unsigned char codes[] = {
         [HLO_PRED] = 0, [HLO_BF16] = 2, [HLO_F16] = 3,  [HLO_F32] = 4,
-        [HLO_F64] = 5,  [HLO_S32] = 13, [HLO_S64] = 14, [HLO_U8] = 16,
-        [HLO_U16] = 17, [HLO_U32] = 18, [HLO_U64] = 19,
+        [HLO_F64] = 5,  [HLO_S8] = 11,  [HLO_S32] = 13, [HLO_S64] = 14,
+        [HLO_U8] = 16,  [HLO_U16] = 17, [HLO_U32] = 18, [HLO_U64] = 19,
     };
     begin(p, codes[type]);
     return vhlo_type(p);

@@ -2,6 +2,7 @@
  * Each operation in VHLO, in the form that the written version has. Properties are in the
  * alphabetical order of their names, which stand beside them.
  */
+#include "hlo_builder/fold.h"
 #include "hlo_builder/vhlo.h"
 
 #include <stdio.h>
@@ -76,7 +77,7 @@ static int order_of(hlo_type type)
 {
     if (hlo_type_is_float(type))
         return ORDER_FLOAT;
-    return type == HLO_S64 || type == HLO_S32 ? ORDER_SIGNED : ORDER_UNSIGNED;
+    return hlo__type_kind(type) == 's' ? ORDER_SIGNED : ORDER_UNSIGNED;
 }
 
 static void comparison(hlo_portable *p, hlo_compare_kind kind, int order, uint32_t attrs[2])

@@ -78,6 +78,7 @@ static const char *order_of(hlo_type type)
     switch (type) {
     case HLO_S64:
     case HLO_S32:
+    case HLO_S8:
         return "SIGNED";
     case HLO_U64:
     case HLO_U32:

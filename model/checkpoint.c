@@ -250,7 +250,7 @@ static size_t count_tensors(const ttt_params *params)
 {
     size_t count = 0;
     for (int i = 0; i < params->count; i++)
-        count += (size_t)layers_of(&params->list[i]);
+        count += params->list[i].scales ? 0 : (size_t)layers_of(&params->list[i]);
     return count;
 }
 
@@ -260,6 +260,8 @@ bool ttt_params_match(const ttt_params *params, const ttt_tensors *tensors, ttt_
     const char **used = calloc(count, sizeof *used);
     bool ok = used != NULL ? true : ttt__no_memory(error);
     for (int i = 0; ok && i < params->count; i++) {
+        if (params->list[i].scales)
+            continue;
         ok = match_param(&params->list[i], tensors, used + n, error);
         n += (size_t)layers_of(&params->list[i]);
     }

@@ -31,9 +31,16 @@ static hlo_val heads_of(hlo_graph *g, const net_layer *l, hlo_val x)
     return net_shard(g, l->net, hlo_reshape(g, x, dims), (int)dims.n - 2);
 }
 
+hlo_val mixer_product(hlo_graph *g, const net_layer *l, hlo_val x, const char *name, hlo_type out)
+{
+    char full[96];
+    snprintf(full, sizeof full, "seq_modeling_block.%s", name);
+    return net_layer_product(g, l, x, full, out);
+}
+
 static hlo_val projected(hlo_graph *g, const net_layer *l, const char *name, hlo_val x)
 {
-    return net_dear(g, l->net, hlo_matmul(g, x, mixer_weight(g, l, name)));
+    return net_dear(g, l->net, mixer_product(g, l, x, name, net_compute(l->net)));
 }
 
 /* The convolutions' names, of what the shared projection becomes. */
@@ -49,7 +56,7 @@ mixer_heads mixer_project(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val *
     if (shared)
         q = net_causal_conv(g, l, conv_q, q, tail);
     /* Not kept, as the gate in mixer_output is not. */
-    hlo_val v = hlo_matmul(g, x, mixer_weight(g, l, "v_proj.weight"));
+    hlo_val v = mixer_product(g, l, x, "v_proj.weight", net_compute(l->net));
     return (mixer_heads){heads_of(g, l, q), heads_of(g, l, k), heads_of(g, l, v)};
 }
 
@@ -113,11 +120,12 @@ hlo_val mixer_join(hlo_graph *g, const mixer_pieces *p, hlo_val x)
 hlo_val mixer_output(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val z)
 {
     const ttt_config *c = l->net->config;
+    hlo_type type = net_compute(l->net);
     if (c->post_norm)
         z = hlo_layer_norm(g, z, mixer_param(g, l, "post_norm.weight"),
                            mixer_param(g, l, "post_norm.bias"), 1e-6);
     if (c->use_gate) /* computed again backwards: a hundredth of a step, for a tenth of its memory
                       */
-        z = hlo_mul(g, hlo_gelu(g, hlo_matmul(g, x, mixer_weight(g, l, "g_proj.weight"))), z);
-    return hlo_matmul(g, z, mixer_weight(g, l, "o_proj.weight"));
+        z = hlo_mul(g, hlo_gelu(g, mixer_product(g, l, x, "g_proj.weight", type)), z);
+    return mixer_product(g, l, z, "o_proj.weight", type);
 }

@@ -46,16 +46,11 @@ static selection select_from(hlo_graph *g, const net_layer *l, hlo_val x)
 {
     hlo_type wide = net_wide(l->net), compute = net_compute(l->net);
     int64_t states = l->net->config->mamba_state;
-    bool time = hlo_rank(g, x) == 3;
-    hlo_val in = mixer_weight(g, l, "x_proj.weight"), step = mixer_weight(g, l, "dt_proj.weight");
-    int64_t rank = hlo_dim(g, step, 0);
     x = hlo_silu(g, x);
-    hlo_val all =
-        hlo_einsum_as(g, time ? "bti,ir->btr" : "bi,ir->br", x, in, wide, HLO_PRECISION_DEFAULT);
-    all = net_dear(g, l->net, all);
+    hlo_val all = net_dear(g, l->net, mixer_product(g, l, x, "x_proj.weight", wide));
+    int64_t rank = hlo_dim(g, all, -1) - 2 * states;
     hlo_val dt = hlo_convert(g, lanes(g, all, 0, rank), compute);
-    dt =
-        hlo_einsum_as(g, time ? "btr,ri->bti" : "br,ri->bi", dt, step, wide, HLO_PRECISION_DEFAULT);
+    dt = mixer_product(g, l, dt, "dt_proj.weight", wide);
     return (selection){
         .x = x,
         .dt = softplus(g, hlo_add(g, dt, mixer_param(g, l, "dt_proj.bias"))),
@@ -105,7 +100,8 @@ static hlo_val read_off(hlo_graph *g, const net_layer *l, const selection *s, hl
 /* From the input to what the convolution takes and what gates the answers. */
 static void project(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val *in, hlo_val *gate)
 {
-    hlo_val both = net_dear(g, l->net, hlo_matmul(g, x, mixer_weight(g, l, "in_proj.weight")));
+    hlo_val both =
+        net_dear(g, l->net, mixer_product(g, l, x, "in_proj.weight", net_compute(l->net)));
     int64_t channels = hlo_dim(g, both, -1) / 2;
     *in = lanes(g, both, 0, channels);
     *gate = lanes(g, both, channels, 2 * channels);
@@ -113,7 +109,8 @@ static void project(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val *in, hl
 
 static hlo_val output(hlo_graph *g, const net_layer *l, hlo_val y, hlo_val gate)
 {
-    return hlo_matmul(g, hlo_mul(g, y, hlo_silu(g, gate)), mixer_weight(g, l, "out_proj.weight"));
+    return mixer_product(g, l, hlo_mul(g, y, hlo_silu(g, gate)), "out_proj.weight",
+                         net_compute(l->net));
 }
 
 /* ---- a sequence --------------------------------------------------------------------------------

@@ -49,6 +49,25 @@ static hlo_val wide(hlo_graph *g, const net_layer *l, hlo_val v)
     return hlo_convert(g, v, net_wide(l->net));
 }
 
+/* What the gate of the rates is taken of: x [..., hidden] to [..., heads]. */
+static hlo_val rate_score(hlo_graph *g, const net_layer *l, hlo_val x)
+{
+    const ttt_config *c = l->net->config;
+    hlo_val weight = mixer_weight(g, l, "learnable_ttt_lr_weight"); /* [heads, 1, hidden] */
+    weight = hlo_reshape(g, weight, HLO_DIMS(c->n_heads, c->hidden_size));
+    hlo_val bias = mixer_param(g, l, "learnable_ttt_lr_bias");
+    const char *spec = hlo_rank(g, x) == 3 ? "btc,hc->bth" : "bc,hc->bh";
+    hlo_val score = hlo_einsum_as(g, spec, x, weight, net_wide(l->net), HLO_PRECISION_DEFAULT);
+    score = net_dear(g, l->net, score);
+    return hlo_add(g, score, hlo_reshape(g, bias, HLO_DIMS(c->n_heads)));
+}
+
+/* What the gate is multiplied by. */
+static double rate_factor(const ttt_config *c)
+{
+    return c->ttt_base_lr / (double)(c->hidden_size / c->n_heads);
+}
+
 /* The rate of each token as a source: x [..., hidden] to [..., heads]. */
 static hlo_val source_rate(hlo_graph *g, const net_layer *l, hlo_val x)
 {
@@ -56,15 +75,8 @@ static hlo_val source_rate(hlo_graph *g, const net_layer *l, hlo_val x)
     const hlo_shape *s = hlo_shape_of(g, x);
     hlo_val rate;
     if (c->learnable_lr) {
-        hlo_val weight = mixer_weight(g, l, "learnable_ttt_lr_weight"); /* [heads, 1, hidden] */
-        weight = hlo_reshape(g, weight, HLO_DIMS(c->n_heads, c->hidden_size));
-        hlo_val bias = mixer_param(g, l, "learnable_ttt_lr_bias");
-        const char *spec = s->rank == 3 ? "btc,hc->bth" : "bc,hc->bh";
-        hlo_val score = hlo_einsum_as(g, spec, x, weight, net_wide(l->net), HLO_PRECISION_DEFAULT);
-        score = net_dear(g, l->net, score);
-        rate = hlo_logistic(g, hlo_add(g, score, hlo_reshape(g, bias, HLO_DIMS(c->n_heads))));
-        rate = hlo_mul(g, rate,
-                       hlo_like(g, rate, c->ttt_base_lr / (double)(c->hidden_size / c->n_heads)));
+        rate = hlo_logistic(g, rate_score(g, l, x));
+        rate = hlo_mul(g, rate, hlo_like(g, rate, rate_factor(c)));
     } else {
         hlo_shape shape = {.type = net_wide(l->net), .rank = s->rank};
         for (int i = 0; i < s->rank; i++)
@@ -390,6 +402,59 @@ hlo_val mixer_ttt_ends(hlo_graph *g, const ttt_config *c, hlo_val position)
     return hlo_compare(g, HLO_EQ, place, hlo_scalar_int(g, HLO_S32, mini - 1));
 }
 
+/* The paper's learner is what the kernel knows; ablations are left to the graph. */
+static bool calls_step(const net_layer *l)
+{
+    const ttt_config *c = l->net->config;
+    return l->net->call_step && c->mini_batch_size > 0 && c->inner_norm && c->inner_bias &&
+           c->learnable_lr && l->rate_scale.id == 0 && net_wide(l->net) == HLO_F32;
+}
+
+/* From heads to answers [batch, hidden] by the kernel "ttt_step"; the state moves on. */
+static hlo_val called_step(hlo_graph *g, const net_layer *l, const mixer_heads *h, hlo_val x,
+                           hlo_val position, hlo_val *state)
+{
+    enum { FIXED = 9, MOST = 8 };
+    const ttt_config *c = l->net->config;
+    learner made = learner_of(g, l);
+    int n = 4 * made.n_layers; /* weights, biases, and the sums of both */
+    hlo_val in[FIXED + MOST] = {h->q,
+                                h->k,
+                                h->v,
+                                rate_score(g, l, x),
+                                position,
+                                l->place,
+                                answer_rate(g, l, c->mini_batch_size),
+                                made.norm_scale,
+                                made.norm_bias};
+    hlo_val out[1 + MOST];
+    hlo_shape shapes[1 + MOST] = {HLO_SHAPE(net_compute(l->net), hlo_dim(g, x, 0), c->hidden_size)};
+    int aliases[MOST][2];
+    for (int i = 0; i < n; i++) {
+        in[FIXED + i] = state[i];
+        shapes[1 + i] = *hlo_shape_of(g, state[i]);
+        aliases[i][0] = 1 + i;
+        aliases[i][1] = FIXED + i;
+    }
+    hlo_attr attributes[] = {
+        {"layers", HLO_ATTR_INT, .integer = made.n_layers},
+        {"mini_batch", HLO_ATTR_INT, .integer = c->mini_batch_size},
+        {"theta", HLO_ATTR_FLOAT, .real = c->rope_theta},
+        {"epsilon", HLO_ATTR_FLOAT, .real = made.epsilon},
+        {"rate", HLO_ATTR_FLOAT, .real = rate_factor(c)},
+    };
+    hlo_custom_call(g,
+                    &(hlo_custom_call_options){.target = "ttt_step",
+                                               .attrs = attributes,
+                                               .n_attrs = sizeof attributes / sizeof *attributes,
+                                               .aliases = (const int(*)[2])aliases,
+                                               .n_aliases = n},
+                    in, FIXED + n, shapes, out, 1 + n);
+    for (int i = 0; i < n; i++)
+        state[i] = out[1 + i];
+    return out[0];
+}
+
 hlo_val mixer_ttt_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position,
                        hlo_val *state)
 {
@@ -397,6 +462,12 @@ hlo_val mixer_ttt_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val posi
     int64_t batch = hlo_dim(g, x, 0);
     hlo_val last = mixer_ttt_ends(g, c, position), place = l->place;
     mixer_heads h = mixer_project_step(g, l, x, c->share_qk ? state++ : NULL);
+    if (calls_step(l)) {
+        hlo_scope_push(g, "learn");
+        hlo_val answers = called_step(g, l, &h, x, position, state);
+        hlo_scope_pop(g);
+        return mixer_output(g, l, x, answers);
+    }
     learner made = learner_of(g, l);
     hlo_val k = one_row(g, l, mixer_rotate(g, l, h.k, place));
     /* A mini-batch without end counts all places alike: one rate stands for them. */

@@ -27,7 +27,8 @@ void ttt_params_bind(hlo_graph *g, const ttt_params *params, hlo_type type, hlo_
 {
     for (int i = 0; i < params->count; i++) {
         hlo_shape shape = params->list[i].shape;
-        shape.type = type;
+        if (!params->list[i].packed && !params->list[i].scales)
+            shape.type = type;
         values[i] = hlo_param(g, params->list[i].name, shape);
         hlo_shard_param(g, values[i], params->list[i].spec);
     }
@@ -61,6 +62,60 @@ hlo_val net_layer_param(hlo_graph *g, const net_layer *l, const char *name)
 hlo_val net_layer_weight(hlo_graph *g, const net_layer *l, const char *name)
 {
     return hlo_convert(g, net_layer_param(g, l, name), net_compute(l->net));
+}
+
+/* ---- products ----------------------------------------------------------------------------------
+ */
+
+/* Rows of a packed matrix, as numbers: w [out, in], scale [out] or null. */
+static hlo_val unpacked(hlo_graph *g, hlo_val w, hlo_val scale, hlo_type type)
+{
+    w = hlo_convert(g, w, type);
+    if (scale.id == 0)
+        return w;
+    return hlo_mul(g, w,
+                   hlo_reshape(g, hlo_convert(g, scale, type), HLO_DIMS(hlo_dim(g, w, 0), 1)));
+}
+
+/* x [batch, (time,) in] times a packed matrix, in the type `out`. */
+static hlo_val packed_product(hlo_graph *g, const ttt_net *net, hlo_val x, hlo_val w, hlo_val scale,
+                              hlo_type out)
+{
+    bool one = hlo_rank(g, x) == 2;
+    if (!one || !net->call_product)
+        return hlo_einsum_as(g, one ? "bi,oi->bo" : "bti,oi->bto", x,
+                             unpacked(g, w, scale, net_compute(net)), out, HLO_PRECISION_DEFAULT);
+    hlo_val in[3] = {x, w, scale}, y;
+    hlo_shape shape = HLO_SHAPE(out, hlo_dim(g, x, 0), hlo_dim(g, w, 0));
+    hlo_custom_call(g, &(hlo_custom_call_options){.target = "ttt_product"}, in,
+                    scale.id == 0 ? 2 : 3, &shape, &y, 1);
+    return y;
+}
+
+/* The factors of a packed matrix's rows; null where it has none. */
+static hlo_val scale_of(hlo_graph *g, const ttt_net *net, const hlo_val *values, const char *name)
+{
+    char full[168];
+    if (net->params->products != HLO_S8)
+        return (hlo_val){0};
+    snprintf(full, sizeof full, "%s_scale", name);
+    return found(g, net, values, full);
+}
+
+hlo_val net_layer_product(hlo_graph *g, const net_layer *l, hlo_val x, const char *name,
+                          hlo_type out)
+{
+    char full[160];
+    hlo_val w = net_layer_param(g, l, name);
+    if (l->net->params->products == HLO_TYPE_NONE) {
+        w = hlo_convert(g, w, net_compute(l->net));
+        if (out == net_compute(l->net))
+            return hlo_matmul(g, x, w);
+        return hlo_einsum_as(g, hlo_rank(g, x) == 3 ? "bti,io->bto" : "bi,io->bo", x, w, out,
+                             HLO_PRECISION_DEFAULT);
+    }
+    snprintf(full, sizeof full, "model.layers.%d.%s", l->index, name);
+    return packed_product(g, l->net, x, w, scale_of(g, l->net, l->values, full), out);
 }
 
 hlo_val net_dear(hlo_graph *g, const ttt_net *net, hlo_val v)
@@ -187,10 +242,11 @@ static hlo_val mix(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position
 static hlo_val feed_forward(hlo_graph *g, const net_layer *l, hlo_val x)
 {
     const ttt_net *net = l->net;
-    hlo_val gate = hlo_matmul(g, x, net_layer_weight(g, l, "mlp.gate_proj.weight"));
-    hlo_val up = hlo_matmul(g, x, net_layer_weight(g, l, "mlp.up_proj.weight"));
+    hlo_type type = net_compute(net);
+    hlo_val gate = net_layer_product(g, l, x, "mlp.gate_proj.weight", type);
+    hlo_val up = net_layer_product(g, l, x, "mlp.up_proj.weight", type);
     hlo_val wide = hlo_mul(g, hlo_silu(g, net_dear(g, net, gate)), net_dear(g, net, up));
-    return hlo_matmul(g, wide, net_layer_weight(g, l, "mlp.down_proj.weight"));
+    return net_layer_product(g, l, wide, "mlp.down_proj.weight", type);
 }
 
 hlo_val net_block(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position, hlo_val *state)
@@ -371,12 +427,24 @@ hlo_val net_trunk(hlo_graph *g, const ttt_net *net, const ttt_input *in,
 /* ---- in and out --------------------------------------------------------------------------------
  */
 
+static const char embedding[] = "model.embed_tokens.weight";
+
 hlo_val net_embed(hlo_graph *g, const ttt_net *net, hlo_val tokens)
 {
+    hlo_type type = net_compute(net);
+    hlo_val scale = scale_of(g, net, net->values, embedding);
     hlo_scope_push(g, "embedding");
-    hlo_val x = hlo_take(g, net_param(g, net, "model.embed_tokens.weight"), tokens);
+    hlo_val x = hlo_convert(g, hlo_take(g, net_param(g, net, embedding), tokens), type);
+    if (scale.id != 0) {
+        hlo_val factor = hlo_convert(g, hlo_take(g, scale, tokens), type);
+        const hlo_shape *s = hlo_shape_of(g, factor);
+        x = hlo_mul(g, x,
+                    hlo_reshape(g, factor,
+                                s->rank == 1 ? HLO_DIMS(s->dims[0], 1)
+                                             : HLO_DIMS(s->dims[0], s->dims[1], 1)));
+    }
     hlo_scope_pop(g);
-    return net_shard(g, net, hlo_convert(g, x, net_compute(net)), 0);
+    return net_shard(g, net, x, 0);
 }
 
 hlo_val net_last_norm(hlo_graph *g, const ttt_net *net, hlo_val x)
@@ -389,17 +457,26 @@ hlo_val net_last_norm(hlo_graph *g, const ttt_net *net, hlo_val x)
 
 hlo_val net_head(hlo_graph *g, const ttt_net *net)
 {
-    if (net->config->tie_embeddings)
-        return net_param(g, net, "model.embed_tokens.weight");
-    return hlo_transpose(g, net_param(g, net, "lm_head.weight"), HLO_DIMS(1, 0));
+    const char *name = net->config->tie_embeddings ? embedding : "lm_head.weight";
+    hlo_val w = net_param(g, net, name);
+    if (net->params->products != HLO_TYPE_NONE)
+        return unpacked(g, w, scale_of(g, net, net->values, name), net_wide(net));
+    return net->config->tie_embeddings ? w : hlo_transpose(g, w, HLO_DIMS(1, 0));
 }
 
 hlo_val net_logits(hlo_graph *g, const ttt_net *net, hlo_val x)
 {
-    hlo_val table = hlo_convert(g, net_head(g, net), net_compute(net));
+    const char *name = net->config->tie_embeddings ? embedding : "lm_head.weight";
+    hlo_val logits;
     hlo_scope_push(g, "head");
-    hlo_val logits = hlo_einsum_as(g, hlo_rank(g, x) == 3 ? "btc,vc->btv" : "bc,vc->bv", x, table,
-                                   net_wide(net), HLO_PRECISION_DEFAULT);
+    if (net->params->products != HLO_TYPE_NONE) {
+        logits = packed_product(g, net, x, net_param(g, net, name),
+                                scale_of(g, net, net->values, name), net_wide(net));
+    } else {
+        hlo_val table = hlo_convert(g, net_head(g, net), net_compute(net));
+        logits = hlo_einsum_as(g, hlo_rank(g, x) == 3 ? "btc,vc->btv" : "bc,vc->bv", x, table,
+                               net_wide(net), HLO_PRECISION_DEFAULT);
+    }
     hlo_scope_pop(g);
     return logits;
 }

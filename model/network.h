@@ -28,6 +28,10 @@ typedef struct net_layer {
 hlo_val net_layer_param(hlo_graph *g, const net_layer *l, const char *name);
 hlo_val net_layer_weight(hlo_graph *g, const net_layer *l, const char *name);
 hlo_val net_param(hlo_graph *g, const ttt_net *net, const char *name);
+/* x [batch, (time,) in] times the layer's matrix of that name, packed or not; `out` is the type of
+ * activations, or the wide one. */
+hlo_val net_layer_product(hlo_graph *g, const net_layer *l, hlo_val x, const char *name,
+                          hlo_type out);
 
 /* Types: of activations and products, and of what must not be rounded (state, norms, rates). */
 hlo_type net_compute(const ttt_net *net);
@@ -50,6 +54,7 @@ hlo_val net_causal_conv_step(hlo_graph *g, const net_layer *l, const char *name,
 /* The mixer's own parameter "seq_modeling_block.NAME". */
 hlo_val mixer_param(hlo_graph *g, const net_layer *l, const char *name);
 hlo_val mixer_weight(hlo_graph *g, const net_layer *l, const char *name);
+hlo_val mixer_product(hlo_graph *g, const net_layer *l, hlo_val x, const char *name, hlo_type out);
 /* Queries, keys and values of x, by head: [batch, time, heads, lanes]. `tail` of the shared
  * projection, with share_qk, as in net_causal_conv. */
 typedef struct mixer_heads {

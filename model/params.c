@@ -50,18 +50,42 @@ static void add(table *t, const char *name, ttt_param what)
         p->list[p->count] = what;
     }
     p->count++;
-    p->elements += hlo_shape_elements(&what.shape);
+    p->elements += what.scales ? 0 : hlo_shape_elements(&what.shape);
+}
+
+/* As products written by hand take it; `what` has the shape [out, in]. */
+static void add_packed(table *t, const char *name, ttt_param what)
+{
+    char scale[NAME_BYTES];
+    what.shape.type = t->params->products;
+    what.transposed = false;
+    what.packed = true;
+    add(t, name, what);
+    if (what.shape.type != HLO_S8)
+        return;
+    snprintf(scale, sizeof scale, "%s_scale", name);
+    add(t, scale, (ttt_param){.shape = HLO_SHAPE(HLO_F32, what.shape.dims[0]), .scales = true});
 }
 
 /* A matrix [in, out], stored the other way round. */
+static void add_matrix(table *t, const char *name, ttt_param what)
+{
+    what.transposed = true;
+    if (t->params->products == HLO_TYPE_NONE) {
+        add(t, name, what);
+        return;
+    }
+    what.shape = HLO_SHAPE(HLO_F32, what.shape.dims[1], what.shape.dims[0]);
+    add_packed(t, name, what);
+}
+
 static void matrix(table *t, const char *name, int64_t in, int64_t out, hlo_spec spec)
 {
-    add(t, name,
-        (ttt_param){.shape = HLO_SHAPE(HLO_F32, in, out),
-                    .transposed = true,
-                    .init = TTT_INIT_NORMAL,
-                    .scale = t->config->initializer_range,
-                    .spec = spec});
+    add_matrix(t, name,
+               (ttt_param){.shape = HLO_SHAPE(HLO_F32, in, out),
+                           .init = TTT_INIT_NORMAL,
+                           .scale = t->config->initializer_range,
+                           .spec = spec});
 }
 
 static void filled(table *t, const char *name, hlo_shape shape, ttt_init init, hlo_spec spec)
@@ -168,12 +192,11 @@ static void mixer_mamba(table *t)
     matrix(t, MIXER "in_proj.weight", hidden, 2 * inner, IN_SPEC);
     conv(t, MIXER "conv1d", inner, "model");
     matrix(t, MIXER "x_proj.weight", inner, rank + 2 * c->mamba_state, HLO_SPEC("model"));
-    add(t, MIXER "dt_proj.weight",
-        (ttt_param){.shape = HLO_SHAPE(HLO_F32, rank, inner),
-                    .transposed = true,
-                    .init = TTT_INIT_UNIFORM,
-                    .scale = 1 / sqrt((double)rank),
-                    .spec = HLO_SPEC(NULL, "model")});
+    add_matrix(t, MIXER "dt_proj.weight",
+               (ttt_param){.shape = HLO_SHAPE(HLO_F32, rank, inner),
+                           .init = TTT_INIT_UNIFORM,
+                           .scale = 1 / sqrt((double)rank),
+                           .spec = HLO_SPEC(NULL, "model")});
     filled(t, MIXER "dt_proj.bias", HLO_SHAPE(HLO_F32, inner), TTT_INIT_STEP_BIAS,
            HLO_SPEC("model"));
     filled(t, MIXER "A_log", HLO_SHAPE(HLO_F32, inner, c->mamba_state), TTT_INIT_LOG_COUNT,
@@ -209,8 +232,12 @@ static void walk(table *t)
     t->params->count = 0;
     t->params->elements = 0;
     t->layer = -1;
-    normal(t, "model.embed_tokens.weight", HLO_SHAPE(HLO_F32, c->vocab_size, c->hidden_size),
-           HLO_SPEC("model", "fsdp"));
+    (t->params->products == HLO_TYPE_NONE ? add : add_packed)(
+        t, "model.embed_tokens.weight",
+        (ttt_param){.shape = HLO_SHAPE(HLO_F32, c->vocab_size, c->hidden_size),
+                    .init = TTT_INIT_NORMAL,
+                    .scale = c->initializer_range,
+                    .spec = HLO_SPEC("model", "fsdp")});
     int64_t walks = t->params->layout == TTT_STACKED ? 1 : c->n_layers;
     for (t->layer = 0; t->layer < walks; t->layer++)
         block(t);
@@ -220,7 +247,8 @@ static void walk(table *t)
         matrix(t, "lm_head.weight", c->hidden_size, c->vocab_size, IN_SPEC);
 }
 
-ttt_params *ttt_params_new(const ttt_config *config, ttt_layout layout, ttt_error *error)
+static ttt_params *make_table(const ttt_config *config, ttt_layout layout, hlo_type products,
+                              ttt_error *error)
 {
     if (!ttt_config_check(config, error))
         return NULL;
@@ -228,6 +256,7 @@ ttt_params *ttt_params_new(const ttt_config *config, ttt_layout layout, ttt_erro
     table t = {config, params, NULL, -1};
     if (params != NULL) {
         params->layout = layout;
+        params->products = products;
         walk(&t);
         size_t count = (size_t)params->count; /* names stand behind the list */
         ttt_param *list = calloc(count, sizeof *list + NAME_BYTES);
@@ -241,6 +270,20 @@ ttt_params *ttt_params_new(const ttt_config *config, ttt_layout layout, ttt_erro
     free(params);
     ttt__no_memory(error);
     return NULL;
+}
+
+ttt_params *ttt_params_new(const ttt_config *config, ttt_layout layout, ttt_error *error)
+{
+    return make_table(config, layout, HLO_TYPE_NONE, error);
+}
+
+ttt_params *ttt_params_packed(const ttt_config *config, hlo_type products, ttt_error *error)
+{
+    if (products != HLO_F32 && products != HLO_BF16 && products != HLO_S8) {
+        ttt__fail(error, "weights are packed as f32, bf16 or s8, not %s", hlo_type_name(products));
+        return NULL;
+    }
+    return make_table(config, TTT_SEPARATE, products, error);
 }
 
 void ttt_params_free(ttt_params *params)

@@ -151,6 +151,8 @@ typedef struct ttt_param {
     double scale;
     hlo_spec spec; /* mesh axes "fsdp" and "model" */
     bool decay;    /* true for all, as in the reference */
+    bool packed;   /* a matrix as products written by hand take it: [out, in], of its own type */
+    bool scales;   /* [out] of the s8 matrix before it, "NAME_scale": not in files */
 } ttt_param;
 
 typedef struct ttt_params {
@@ -158,9 +160,16 @@ typedef struct ttt_params {
     int count;
     int64_t elements;
     ttt_layout layout;
+    hlo_type products; /* the type of packed matrices; none: they are not packed */
 } ttt_params;
 
 ttt_params *ttt_params_new(const ttt_config *config, ttt_layout layout, ttt_error *error);
+/*
+ * Separate, for one token at a time: matrices are [out, in] as files have them, of type f32, bf16
+ * or s8, the latter with a factor for each row. They are a network's weights as it runs, not as it
+ * is trained.
+ */
+ttt_params *ttt_params_packed(const ttt_config *config, hlo_type products, ttt_error *error);
 void ttt_params_free(ttt_params *params);
 /* Index of the parameter with that name; -1 when there is none. */
 int ttt_params_find(const ttt_params *params, const char *name);
@@ -200,6 +209,10 @@ typedef struct ttt_net {
     /* Sums over the lanes of a head as products with a matrix of ones: on a TPU, where products
      * cost next to nothing and sums along a row do not. */
     bool matrix_sums;
+    /* Operations written by hand in place of parts of the graph, by the names and contracts of
+     * kernels/ttt_kernels.h: for programs that run where their handlers are registered. */
+    bool call_step;    /* "ttt_step", where the learner is the paper's */
+    bool call_product; /* "ttt_product", of packed matrices and one token a sequence */
     /* On a mesh: the axes that sequences are split over, "data+fsdp"; NULL: they are not. */
     const char *batch_axes;
 } ttt_net;
@@ -207,7 +220,7 @@ typedef struct ttt_net {
 /* The type of what is not rounded in a network that computes in that one: f64 of f64, else f32. */
 hlo_type ttt_wide_type(hlo_type compute);
 /* Adds a graph parameter, with its sharding, for each of the table; fills in `values`. `type` is
- * f32, or f64 for networks that compute in it. */
+ * f32, or f64 for networks that compute in it; what is packed has its own. */
 void ttt_params_bind(hlo_graph *g, const ttt_params *params, hlo_type type, hlo_val *values);
 
 /* What a network is given. */

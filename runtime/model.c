@@ -29,15 +29,17 @@ static size_t elements_of(const ttt_param *param)
 static hlo_shape typed(const ttt_param *param, hlo_type type)
 {
     hlo_shape shape = param->shape;
-    shape.type = type;
+    if (!param->packed && !param->scales)
+        shape.type = type;
     return shape;
 }
 
 /* ---- making models -----------------------------------------------------------------------------
  */
 
+/* `products`: as ttt_params_packed takes it; none: nothing is packed. */
 static pjrt_status *new_model(const ttt_place *place, const ttt_config *config, ttt_layout layout,
-                              hlo_type type, ttt_model **out)
+                              hlo_type type, hlo_type products, ttt_model **out)
 {
     ttt_error error;
     ttt_model *model = calloc(1, sizeof *model);
@@ -49,7 +51,8 @@ static pjrt_status *new_model(const ttt_place *place, const ttt_config *config, 
     if (type != HLO_F32 && type != HLO_F64)
         return PJRT_FAIL(INVALID_ARGUMENT, call, "parameters are f32 or f64, not %s",
                          hlo_type_name(type));
-    model->params = ttt_params_new(config, layout, &error);
+    model->params = products == HLO_TYPE_NONE ? ttt_params_new(config, layout, &error)
+                                              : ttt_params_packed(config, products, &error);
     if (model->params == NULL)
         return ttt_failed(&error);
     model->weights = calloc((size_t)model->params->count, sizeof(ttt_array *));
@@ -78,32 +81,73 @@ static pjrt_status *finish(pjrt_status *st, ttt_model *model, ttt_model **out)
     return st;
 }
 
+/* Rows of f32 as whole numbers from -127 to 127 in the same memory, and what they are multiplied by
+ * to be what they were. */
+static void quantise(float *values, int64_t rows, int64_t columns, float *scale)
+{
+    int8_t *out = (int8_t *)values;
+    for (int64_t r = 0; r < rows; r++) {
+        const float *row = values + r * columns;
+        float most = 0;
+        for (int64_t i = 0; i < columns; i++)
+            most = fabsf(row[i]) > most ? fabsf(row[i]) : most;
+        scale[r] = most / 127;
+        for (int64_t i = 0; i < columns; i++) /* never ahead of what is still to be read */
+            out[r * columns + i] = most == 0 ? 0 : (int8_t)lrintf(row[i] / most * 127);
+    }
+}
+
+/* As the device is to have it, in the same memory. */
+static void convert(const ttt_param *p, hlo_type type, void *values, float *scale)
+{
+    size_t count = elements_of(p);
+    if (p->packed && p->shape.type == HLO_S8)
+        quantise(values, p->shape.dims[0], p->shape.dims[1], scale);
+    else if (p->packed && p->shape.type == HLO_BF16)
+        ttt_from_f32(HLO_BF16, values, count, values);
+    else if (!p->packed && type == HLO_F64)
+        widen(values, count);
+}
+
+static pjrt_status *load_one(ttt_model *model, int index, const ttt_tensors *tensors, hlo_type type)
+{
+    const ttt_param *p = &model->params->list[index];
+    bool scaled = p->packed && p->shape.type == HLO_S8;
+    ttt_error error;
+    pjrt_status *st = NULL;
+    void *values = malloc(elements_of(p) * (type == HLO_F64 ? 8 : 4));
+    float *scale = scaled ? malloc((size_t)p->shape.dims[0] * sizeof *scale) : NULL;
+    if (values == NULL || (scaled && scale == NULL))
+        st = PJRT_NO_MEMORY(call);
+    else if (!ttt_params_load(model->params, index, tensors, values, &error))
+        st = ttt_failed(&error);
+    if (st == NULL) {
+        convert(p, type, values, scale);
+        st =
+            ttt_array_upload(model->place, typed(p, type), p->spec, values, &model->weights[index]);
+    }
+    if (st == NULL && scaled) /* the factors are the next parameter */
+        st = ttt_array_upload(model->place, p[1].shape, p[1].spec, scale,
+                              &model->weights[index + 1]);
+    free(scale);
+    free(values);
+    return st;
+}
+
 static pjrt_status *load_weights(ttt_model *model, const ttt_tensors *tensors, hlo_type type)
 {
     ttt_error error;
     if (!ttt_params_match(model->params, tensors, &error))
         return ttt_failed(&error);
     for (int i = 0; i < model->params->count; i++) {
-        const ttt_param *p = &model->params->list[i];
-        pjrt_status *st = NULL;
-        void *values = malloc(elements_of(p) * (type == HLO_F64 ? 8 : 4));
-        if (values == NULL)
-            return PJRT_NO_MEMORY(call);
-        if (!ttt_params_load(model->params, i, tensors, values, &error))
-            st = ttt_failed(&error);
-        if (st == NULL && type == HLO_F64)
-            widen(values, elements_of(p));
-        if (st == NULL)
-            st =
-                ttt_array_upload(model->place, typed(p, type), p->spec, values, &model->weights[i]);
-        free(values);
-        PJRT_TRY(st);
+        if (!model->params->list[i].scales)
+            PJRT_TRY(load_one(model, i, tensors, type));
     }
     return NULL;
 }
 
-pjrt_status *ttt_model_load(const ttt_place *place, const char *folder, ttt_layout layout,
-                            hlo_type type, ttt_model **out)
+static pjrt_status *load(const ttt_place *place, const char *folder, ttt_layout layout,
+                         hlo_type type, hlo_type products, ttt_model **out)
 {
     char path[PATH_MAX];
     ttt_config config;
@@ -117,11 +161,23 @@ pjrt_status *ttt_model_load(const ttt_place *place, const char *folder, ttt_layo
     ttt_tensors *tensors = ttt_tensors_open(folder, &error);
     if (tensors == NULL)
         return ttt_failed(&error);
-    pjrt_status *st = new_model(place, &config, layout, type, &model);
+    pjrt_status *st = new_model(place, &config, layout, type, products, &model);
     if (st == NULL)
         st = load_weights(model, tensors, type);
     ttt_tensors_free(tensors);
     return finish(st, model, out);
+}
+
+pjrt_status *ttt_model_load(const ttt_place *place, const char *folder, ttt_layout layout,
+                            hlo_type type, ttt_model **out)
+{
+    return load(place, folder, layout, type, HLO_TYPE_NONE, out);
+}
+
+pjrt_status *ttt_model_load_packed(const ttt_place *place, const char *folder, hlo_type products,
+                                   ttt_model **out)
+{
+    return load(place, folder, TTT_SEPARATE, HLO_F32, products, out);
 }
 
 typedef struct start {
@@ -146,7 +202,7 @@ pjrt_status *ttt_model_start(const ttt_place *place, const ttt_config *config, t
                              hlo_type type, uint64_t seed, ttt_model **out)
 {
     ttt_model *model;
-    pjrt_status *st = new_model(place, config, layout, type, &model);
+    pjrt_status *st = new_model(place, config, layout, type, HLO_TYPE_NONE, &model);
     for (int i = 0; st == NULL && i < model->params->count; i++) {
         const ttt_param *p = &model->params->list[i];
         start s = {p, type, seed};

@@ -192,6 +192,10 @@ typedef struct ttt_model {
  * f32, or f64 for networks that compute in it. */
 PJRT_MUST_CHECK pjrt_status *ttt_model_load(const ttt_place *place, const char *folder,
                                             ttt_layout layout, hlo_type type, ttt_model **out);
+/* The same for one token at a time, with weights packed as `products` says: f32, bf16 or s8 (each
+ * row of a matrix in 127 steps up and down). */
+PJRT_MUST_CHECK pjrt_status *ttt_model_load_packed(const ttt_place *place, const char *folder,
+                                                   hlo_type products, ttt_model **out);
 /* From a seed. Every device makes its own part. */
 PJRT_MUST_CHECK pjrt_status *ttt_model_start(const ttt_place *place, const ttt_config *config,
                                              ttt_layout layout, hlo_type type, uint64_t seed,
@@ -239,6 +243,7 @@ typedef struct ttt_task {
     hlo_type compute; /* as in ttt_net */
     ttt_remat remat;
     bool matrix_sums; /* as in ttt_net: for TPUs; ttt_task_compile knows by itself */
+    bool kernels;     /* operations written by hand, where there are some for what is done */
     bool resets;      /* documents start within sequences */
     bool diagnostics; /* inner_loss, rate and state_norm are further results; dual form alone */
     /* Training: the recipe's batch_tokens and sequence_length must be batch x time and time. */
