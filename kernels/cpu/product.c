@@ -1,0 +1,80 @@
+/* ttt_product: rows of weights in pieces over the threads. */
+#include "kernels/cpu/arrays.h"
+#include "kernels/cpu/code.h"
+#include "kernels/cpu/handlers.h"
+#include "kernels/cpu/parallel.h"
+
+#include <stdlib.h>
+
+/* Bytes of weights that a thread takes at a time: enough to be worth it, few enough that threads
+ * end together. */
+enum { PIECE = 256 * 1024 };
+
+typedef struct product_call {
+    product_part whole;
+    void (*code)(const product_part *part);
+    int64_t rows; /* of a piece */
+    ffi_array y;
+} product_call;
+
+static void one_piece(void *ctx, int64_t item, int worker)
+{
+    const product_call *p = ctx;
+    product_part part = p->whole;
+    (void)worker;
+    part.first = item * p->rows;
+    part.end = part.first + p->rows < part.n ? part.first + p->rows : part.n;
+    p->code(&part);
+}
+
+static int bytes_of(ffi_type type)
+{
+    return type == FFI_F32 ? 4 : (type == FFI_BF16 ? 2 : 1);
+}
+
+/* Activations as floats, where they are not: x before, y after. */
+static void run(ffi_call *c, product_call *p, ffi_array x)
+{
+    product_part *t = &p->whole;
+    size_t inputs = x.type == FFI_F32 ? 0 : (size_t)(t->batch * t->k);
+    size_t all = inputs + (p->y.type == FFI_F32 ? 0 : (size_t)(t->batch * t->n));
+    float *scratch = all == 0 ? NULL : arrays_scratch(c, 1, &all);
+    if (c->failed)
+        return;
+    if (inputs > 0)
+        arrays_read(x, 0, t->batch * t->k, scratch);
+    t->x = inputs > 0 ? scratch : x.data;
+    t->y = p->y.type == FFI_F32 ? p->y.data : scratch + inputs;
+    int64_t pieces = (t->n + p->rows - 1) / p->rows;
+    parallel_run(c, parallel_workers(c, pieces), pieces, one_piece, p);
+    if (p->y.type != FFI_F32)
+        arrays_write(t->y, t->batch * t->n, p->y, 0);
+    free(scratch);
+}
+
+XLA_FFI_Error *handle_product(XLA_FFI_CallFrame *frame)
+{
+    ffi_call c;
+    if (ffi_begin(&c, frame, "ttt_product", false))
+        return NULL;
+    product_call p = {.whole = {.batch = -1, .k = -1, .n = -1}};
+    product_part *t = &p.whole;
+    ffi_array x = ffi_operand(&c, 0, "x", FFI_ACT, 2, (int64_t *[]){&t->batch, &t->k});
+    ffi_array w =
+        ffi_operand(&c, 1, "w", FFI_F32 | FFI_BF16 | FFI_S8, 2, (int64_t *[]){&t->n, &t->k});
+    ffi_count(&c, w.type == FFI_S8 ? 3 : 2, 1);
+    if (w.type == FFI_S8)
+        t->scale = ffi_operand(&c, 2, "scale", FFI_F32, 1, (int64_t *[]){&t->n}).data;
+    p.y = ffi_result(&c, 0, "y", (int)x.type | FFI_F32, 2, (int64_t *[]){&t->batch, &t->n});
+    if (c.failed || t->batch == 0 || t->n == 0)
+        return ffi_end(&c);
+    const cpu_code *code = cpu_code_for(64); /* any length of rows will do */
+    p.code = w.type == FFI_F32 ? code->product_f32
+                               : (w.type == FFI_BF16 ? code->product_bf16 : code->product_s8);
+    t->w = w.data;
+    int64_t row = t->k * bytes_of(w.type);
+    p.rows = (row > 0 ? PIECE / row : 0) / 4 * 4;
+    p.rows = p.rows < 4 ? 4 : p.rows;
+    run(&c, &p, x);
+    return ffi_end(&c);
+}
