@@ -53,6 +53,7 @@ module @elementwise {
       tensor<2x3xf16> {jax.result_info = "convert"},
       tensor<2x3xi64> {jax.result_info = "convert"},
       tensor<2x3xi32> {jax.result_info = "convert"},
+      tensor<2x3xi8> {jax.result_info = "convert"},
       tensor<2x3xui64> {jax.result_info = "convert"},
       tensor<2x3xui32> {jax.result_info = "convert"},
       tensor<2x3xui16> {jax.result_info = "convert"},
@@ -111,11 +112,12 @@ module @elementwise {
     %50 = stablehlo.convert %arg0 : (tensor<2x3xf32>) -> tensor<2x3xf16>
     %51 = stablehlo.convert %arg0 : (tensor<2x3xf32>) -> tensor<2x3xi64>
     %52 = stablehlo.convert %arg0 : (tensor<2x3xf32>) -> tensor<2x3xi32>
-    %53 = stablehlo.convert %arg0 : (tensor<2x3xf32>) -> tensor<2x3xui64>
-    %54 = stablehlo.convert %arg0 : (tensor<2x3xf32>) -> tensor<2x3xui32>
-    %55 = stablehlo.convert %arg0 : (tensor<2x3xf32>) -> tensor<2x3xui16>
-    %56 = stablehlo.convert %arg0 : (tensor<2x3xf32>) -> tensor<2x3xui8>
-    %57 = stablehlo.convert %arg0 : (tensor<2x3xf32>) -> tensor<2x3xi1>
-    return %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %32, %33, %34, %0, %35, %36, %37, %38, %39, %40, %41, %42, %43, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57 : tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xi1>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xi32>, tensor<2x3xi32>, tensor<2x3xi32>, tensor<2x3xi32>, tensor<2x3xi32>, tensor<2x3xi1>, tensor<2x3xi1>, tensor<2x3xi1>, tensor<2x3xi1>, tensor<2x3xi1>, tensor<2x3xi1>, tensor<2x3xi1>, tensor<2x3xi1>, tensor<2x3xi1>, tensor<2x3xi1>, tensor<2x3xi1>, tensor<2x3xi1>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xui32>, tensor<2x3xf64>, tensor<2x3xbf16>, tensor<2x3xf16>, tensor<2x3xi64>, tensor<2x3xi32>, tensor<2x3xui64>, tensor<2x3xui32>, tensor<2x3xui16>, tensor<2x3xui8>, tensor<2x3xi1>
+    %53 = stablehlo.convert %arg0 : (tensor<2x3xf32>) -> tensor<2x3xi8>
+    %54 = stablehlo.convert %arg0 : (tensor<2x3xf32>) -> tensor<2x3xui64>
+    %55 = stablehlo.convert %arg0 : (tensor<2x3xf32>) -> tensor<2x3xui32>
+    %56 = stablehlo.convert %arg0 : (tensor<2x3xf32>) -> tensor<2x3xui16>
+    %57 = stablehlo.convert %arg0 : (tensor<2x3xf32>) -> tensor<2x3xui8>
+    %58 = stablehlo.convert %arg0 : (tensor<2x3xf32>) -> tensor<2x3xi1>
+    return %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %32, %33, %34, %0, %35, %36, %37, %38, %39, %40, %41, %42, %43, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58 : tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xi1>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xi32>, tensor<2x3xi32>, tensor<2x3xi32>, tensor<2x3xi32>, tensor<2x3xi32>, tensor<2x3xi1>, tensor<2x3xi1>, tensor<2x3xi1>, tensor<2x3xi1>, tensor<2x3xi1>, tensor<2x3xi1>, tensor<2x3xi1>, tensor<2x3xi1>, tensor<2x3xi1>, tensor<2x3xi1>, tensor<2x3xi1>, tensor<2x3xi1>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xui32>, tensor<2x3xf64>, tensor<2x3xbf16>, tensor<2x3xf16>, tensor<2x3xi64>, tensor<2x3xi32>, tensor<2x3xi8>, tensor<2x3xui64>, tensor<2x3xui32>, tensor<2x3xui16>, tensor<2x3xui8>, tensor<2x3xi1>
   }
 }
