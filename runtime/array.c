@@ -23,6 +23,7 @@ static pjrt_status *open_client(const char *name, ttt_place *place)
     bool many = place->n_devices > 1 && strstr(slash == NULL ? path : slash, "cpu") != NULL;
     pjrt_client_options options = {.cpu_devices = many ? place->n_devices : 0};
     PJRT_TRY(pjrt_client_create(plugin, &options, &place->client));
+    PJRT_TRY(ttt__register_kernels(plugin, pjrt_client_platform(place->client), &place->kernels));
     size_t there = pjrt_client_num_devices(place->client);
     if (there < (size_t)place->n_devices)
         return PJRT_FAIL(FAILED_PRECONDITION, call, "the mesh needs %d devices, %s has %zu",

@@ -94,7 +94,8 @@ typedef struct ttt_place {
     pjrt_client *client;
     ttt_mesh mesh;
     int n_devices;
-    char *cache; /* folder of compiled programs, or NULL: every program is compiled anew */
+    char *cache;  /* folder of compiled programs, or NULL: every program is compiled anew */
+    bool kernels; /* programs may call what kernels/ttt_kernels.h describes */
 } ttt_place;
 
 /* `plugin` as pjrt_plugin_load takes it. The CPU is as many devices as the mesh needs; others are

@@ -1,0 +1,50 @@
+/* Kernels made known to plugins. */
+#include "kernels/ttt_kernels.h"
+#include "runtime/internal.h"
+
+#include <pthread.h>
+#include <string.h>
+
+/* Plugins are loaded once a process and stay, and so do handlers. */
+enum { MOST_PLUGINS = 8 };
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static const pjrt_plugin *done[MOST_PLUGINS];
+static int n_done;
+
+static bool is_done(const pjrt_plugin *plugin)
+{
+    for (int i = 0; i < n_done; i++) {
+        if (done[i] == plugin)
+            return true;
+    }
+    return false;
+}
+
+static pjrt_status *register_all(pjrt_plugin *plugin, const char *platform, const ttt_kernel *list,
+                                 size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        PJRT_TRY(pjrt_ffi_register(plugin, list[i].target, platform, list[i].handler,
+                                   list[i].command_buffer));
+    if (n_done < MOST_PLUGINS)
+        done[n_done++] = plugin;
+    return NULL;
+}
+
+pjrt_status *ttt__register_kernels(pjrt_plugin *plugin, const char *platform, bool *known)
+{
+    size_t count = 0;
+    const ttt_kernel *list = strcmp(platform, "cpu") == 0 ? ttt_kernels_cpu(&count) : NULL;
+    *known = list != NULL;
+    if (list == NULL)
+        return NULL;
+    pthread_mutex_lock(&mutex);
+    pjrt_status *st = is_done(plugin) ? NULL : register_all(plugin, platform, list, count);
+    pthread_mutex_unlock(&mutex);
+    if (pjrt_status_code(st) == PJRT_CODE_UNIMPLEMENTED) { /* a plugin without custom calls */
+        pjrt_status_free(st);
+        st = NULL;
+        *known = false;
+    }
+    return st;
+}
