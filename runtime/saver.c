@@ -33,6 +33,9 @@ static void write_one(ttt__saver *s)
     double start = ttt__seconds();
     s->last = (ttt__saved){.step = s->step, .failed = ttt__store_write(s->store, &snapshot)};
     s->last.seconds = ttt__seconds() - start;
+    const pjrt_status *trouble = ttt__store_trouble(s->store);
+    if (trouble != NULL)
+        s->last.trouble = pjrt_status_copy(trouble);
 }
 
 /* Nobody touches the copies while `busy`, so they are written without the mutex. */
@@ -79,6 +82,16 @@ pjrt_status *ttt__saver_new(ttt__store *store, const ttt_config *config, const t
     return NULL;
 }
 
+/* What nobody asked for. */
+static void forget_last(ttt__saver *s)
+{
+    if (!s->told) {
+        pjrt_status_free(s->last.failed);
+        pjrt_status_free(s->last.trouble);
+    }
+    s->last = (ttt__saved){0};
+}
+
 void ttt__saver_free(ttt__saver *s)
 {
     if (s == NULL)
@@ -90,8 +103,7 @@ void ttt__saver_free(ttt__saver *s)
         pthread_mutex_unlock(&s->mutex);
         pthread_join(s->thread, NULL);
     }
-    if (!s->told)
-        pjrt_status_free(s->last.failed);
+    forget_last(s);
     for (int i = 0; s->copies != NULL && i < TTT__SETS * s->params->count; i++)
         free(s->copies[i]);
     free(s->copies);
@@ -128,9 +140,7 @@ pjrt_status *ttt__saver_put(ttt__saver *s, const ttt__state *state, int64_t step
         return st;
     }
     pthread_mutex_lock(&s->mutex);
-    if (!s->told)
-        pjrt_status_free(s->last.failed);
-    s->last = (ttt__saved){0};
+    forget_last(s);
     s->step = step;
     s->training = training;
     s->told = s->busy = true;

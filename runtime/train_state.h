@@ -32,6 +32,8 @@ typedef struct ttt__saved {
     int64_t step;
     double seconds;      /* of writing */
     pjrt_status *failed; /* the receiver frees it */
+    /* Why older ones that are no longer kept could not be removed, or NULL; as above. */
+    pjrt_status *trouble;
 } ttt__saved;
 
 /* A thread that writes checkpoints from a copy of the state on the host. */

@@ -253,9 +253,14 @@ static void checkpoint_path(const ttt_trainer *t, int64_t step, char path[CHECKP
     snprintf(path, CHECKPOINT_PATH, "%s/step-%08lld", t->checkpoints, (long long)step);
 }
 
-static pjrt_status *tell_saved(ttt_trainer *t, const ttt__saved *saved)
+static pjrt_status *tell_saved(ttt_trainer *t, ttt__saved *saved)
 {
     char path[CHECKPOINT_PATH];
+    if (saved->trouble != NULL)
+        ttt__trainer_note(t, "an old checkpoint was not removed: %s",
+                          pjrt_status_message(saved->trouble));
+    pjrt_status_free(saved->trouble);
+    saved->trouble = NULL;
     checkpoint_path(t, saved->step, path);
     if (saved->failed == NULL) {
         t->saved_step = saved->step;

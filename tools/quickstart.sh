@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# From a fresh machine to the main job: set-up, release build, a StableHLO program compiled and run on
-# the CPU, and the same one compiled ahead of time for a TPU pod and for a GPU (neither is needed).
+# From a fresh machine to the main job: set-up, release build, a small network trained on a demo corpus
+# for about two minutes, stopped and continued on the way, evaluated; and a larger one's training step
+# compiled ahead of time for a TPU and for a GPU (neither is needed).
 # It refuses to test anything: that is tools/test.sh.
 set -euo pipefail
 
@@ -35,15 +36,19 @@ show() {
 timed 'set-up' tools/setup.sh --only cpu,tpu,cuda
 timed 'configure' cmake --preset release
 timed 'build' cmake --build --preset release
-show build/ttt devices --plugin cpu
-show build/ttt hlo run tools/examples/matmul.mlir --plugin cpu
-show build/ttt hlo compile tools/examples/matmul.mlir --target tpu:v5e:16x16
-show build/ttt hlo compile tools/examples/sharded_matmul.mlir --target tpu:v5e:16x16 \
-    --partitions 256
-show build/ttt hlo compile tools/examples/matmul.mlir --target cuda:a100-sxm-40gb
-# A model that learns at test time, with its outer gradient: built, run, compiled for both.
-build/ttt hlo example ttt >build/ttt_example.mlir
-show build/ttt hlo run build/ttt_example.mlir --plugin cpu
-show build/ttt hlo compile build/ttt_example.mlir --target tpu:v5e:2x2
-show build/ttt hlo compile build/ttt_example.mlir --target cuda:h100-sxm
+
+# Text to a trained model: the demo corpus, a network of a million parameters, stopped on the way and continued, judged on text that it
+# has not seen.
+demo=build/demo
+rm -rf "$demo"
+show tools/corpus.sh "$demo"
+show build/ttt data prepare --tokenizer bytes --validation 0.1 --out "$demo/data" "$demo/kjv.jsonl"
+train=(build/ttt train --preset tiny --data "$demo/data" --run "$demo/run" --steps 300 --eval-every 50 --log-every 25 --resume auto)
+show timeout --preserve-status -s TERM 50 "${train[@]}"
+show "${train[@]}"
+show build/ttt eval --model "$demo/run" --data "$demo/data" --context 1024 --sequences 16 --path stream --span 256
+
+# The same step for a TPU pod and for a GPU: compiled by their real compilers, neither is needed.
+show build/ttt compile --preset 125m --step train --target tpu:v5e:2x2 --mesh fsdp=4 --dtype bf16 --top 3
+show build/ttt compile --preset 125m --step train --target cuda:a100-sxm-40gb --dtype bf16 --top 3
 printf '\nquickstart: done in %s s. Next: build/ttt --help, tools/test.sh\n' "$(seconds_since "$start")"
