@@ -396,6 +396,33 @@ def tiktoken_tests(folder, verses, texts):
                 lambda b: [encoding.encode_ordinary(t) for t in b], None)
 
 
+# ---- training --------------------------------------------------------------------------------------
+
+def training_tests(folder, verses, texts):
+    """Our trainer learns what theirs does, file by file the same, and theirs reads what ours wrote."""
+    text, again, ours = (os.path.join(folder, n) for n in ("text.txt", "again.json", "ours.json"))
+    with open(text, "w", newline="") as out:
+        out.write("".join(v + "\n" for v in verses))
+    for path in (ours, again):
+        subprocess.run([TTT, "tokenizer", "train", path, text, "--vocab", "3000"], check=True,
+                       stdout=subprocess.DEVNULL)
+    with open(ours) as a, open(again) as b:
+        document = json.load(a)
+        if document != json.load(b):
+            fail("training", "the same text twice", "another file", "")
+    theirs = Tokenizer(models.BPE())
+    theirs.pre_tokenizer = split_then_bytes(LLAMA3)
+    with open(text, newline="") as source:
+        theirs.train_from_iterator([source.read()], trainers.BpeTrainer(
+            vocab_size=3000, show_progress=False, special_tokens=["<s>", "</s>"],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    expected = json.loads(theirs.to_str())["model"]
+    for part in ("vocab", "merges"):
+        if document["model"][part] != expected[part]:
+            fail("training", part, str(document["model"][part])[:200], str(expected[part])[:200])
+    hf_compare("trained by us", Tokenizer.from_file(ours), folder, texts())
+
+
 # ---- all of it -------------------------------------------------------------------------------------
 
 def main():
@@ -408,7 +435,7 @@ def main():
         return [""] + [random_text(verses) for _ in range(TEXTS)] + long_texts(verses)
 
     with tempfile.TemporaryDirectory() as folder:
-        for tests in (hf_tests, tiktoken_tests, sp_tests):
+        for tests in (hf_tests, tiktoken_tests, sp_tests, training_tests):
             if regex.search(only, tests.__name__):
                 tests(folder, corpus, texts)
     print(f"test_tokenizers: {compared} texts, {failures} failures")
