@@ -3,6 +3,7 @@
 
 #include "runtime/ttt_tokenizer.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 static ttt_tokenizer *tokenizer;
@@ -193,6 +194,38 @@ static void patience_ends(void **state)
     close_one();
 }
 
+static void *encode_often(void *arg)
+{
+    ttt_encoder *own;
+    ttt_ids *ids = arg;
+    ASSERT_OK(ttt_encoder_new(tokenizer, &own));
+    for (int i = 0; i < 200; i++)
+        ASSERT_OK(ttt_encode(own, "abc 12 cab abcabc", 17, 0, ids));
+    ttt_encoder_free(own);
+    return NULL;
+}
+
+/* A tokenizer is shared, with its compiled pattern; encoders are not. */
+static void threads(void **state)
+{
+    enum { THREADS = 4 };
+    pthread_t list[THREADS];
+    ttt_ids ids[THREADS] = {0};
+    (void)state;
+    parse_one("x.json", "{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":"
+                        "\"\\\\d+| \"},\"behavior\":\"Isolated\"}}");
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&list[i], NULL, encode_often, &ids[i]), 0);
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(list[i], NULL);
+        assert_int_equal(ids[i].count, ids[0].count);
+        assert_memory_equal(ids[i].list, ids[0].list, ids[0].count * sizeof *ids[0].list);
+    }
+    for (int i = 0; i < THREADS; i++)
+        free(ids[i].list);
+    close_one();
+}
+
 static void too_little_text(void **state)
 {
     ttt_bpe_trainer *trainer;
@@ -218,9 +251,9 @@ static void missing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes),          cmocka_unit_test(missing),
-        cmocka_unit_test(ranks_decide),   cmocka_unit_test(marks),
-        cmocka_unit_test(refused),        cmocka_unit_test(patience_ends),
-        cmocka_unit_test(too_little_text)};
+        cmocka_unit_test(bytes),        cmocka_unit_test(missing),
+        cmocka_unit_test(ranks_decide), cmocka_unit_test(marks),
+        cmocka_unit_test(refused),      cmocka_unit_test(patience_ends),
+        cmocka_unit_test(threads),      cmocka_unit_test(too_little_text)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
