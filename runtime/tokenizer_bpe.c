@@ -124,43 +124,34 @@ void ttt__symbols_free(ttt__symbols *symbols)
     free(symbols->heap);
 }
 
-/* Ranks of pairs beside each other, where looking for the lowest is quick. */
-typedef struct short_word {
-    uint32_t ranks[SHORT_WORD]; /* of a symbol and the next */
-    int32_t merged[SHORT_WORD];
-} short_word;
-
-static void look_short(const ttt__pairs *pairs, short_word *word, const int32_t *list, size_t at)
-{
-    const ttt__pair *pair = place_of(pairs, list[at], list[at + 1]);
-    word->ranks[at] = pair->rank;
-    word->merged[at] = pair->merged;
-}
-
 static void merge_short(const ttt__pairs *pairs, ttt__symbols *symbols)
 {
-    short_word word;
     int32_t *list = symbols->list;
+    const ttt__pair *with_next[SHORT_WORD];
     size_t count = symbols->count;
     for (size_t i = 0; i + 1 < count; i++)
-        look_short(pairs, &word, list, i);
-    while (count > 1) {
+        with_next[i] = place_of(pairs, list[i], list[i + 1]);
+    for (;;) {
         size_t best = 0;
-        for (size_t i = 1; i + 1 < count; i++)
-            best = word.ranks[i] < word.ranks[best] ? i : best;
-        if (word.ranks[best] == TTT__NO_RANK)
+        uint32_t rank = TTT__NO_RANK;
+        for (size_t i = 0; i + 1 < count; i++) {
+            if (with_next[i]->rank < rank) {
+                rank = with_next[i]->rank;
+                best = i;
+            }
+        }
+        if (rank == TTT__NO_RANK)
             break;
-        list[best] = word.merged[best];
+        list[best] = with_next[best]->merged;
         count--;
         for (size_t i = best + 1; i < count; i++) {
             list[i] = list[i + 1];
-            word.ranks[i - 1] = word.ranks[i];
-            word.merged[i - 1] = word.merged[i];
+            with_next[i - 1] = with_next[i];
         }
         if (best + 1 < count)
-            look_short(pairs, &word, list, best);
+            with_next[best] = place_of(pairs, list[best], list[best + 1]);
         if (best > 0)
-            look_short(pairs, &word, list, best - 1);
+            with_next[best - 1] = place_of(pairs, list[best - 1], list[best]);
     }
     symbols->count = count;
 }

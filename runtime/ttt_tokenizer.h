@@ -38,8 +38,9 @@ typedef struct ttt_tokenizer ttt_tokenizer;
  * holds: tokenizer.json of Hugging Face (byte-level BPE, and BPE with byte fallback as Llama has
  * it), a sentencepiece .model (BPE or unigram), a .tiktoken table of ranks (its pattern and special
  * tokens follow from the file's name: cl100k_base, o200k_base, gpt2 …; another name takes
- * cl100k_base's pattern, and <|endoftext|> after the last rank). BOS and EOS are what the file says,
- * else tokens with the usual names; <|endoftext|> is both where there is no other. What a file asks for and is not built is refused by name.
+ * cl100k_base's pattern, and <|endoftext|> after the last rank). BOS and EOS are what the file
+ * says, else tokens with the usual names; <|endoftext|> is both where there is no other. What a
+ * file asks for and is not built is refused by name.
  */
 PJRT_MUST_CHECK pjrt_status *ttt_tokenizer_open(const char *name, ttt_tokenizer **out);
 /* The same from memory; `name` is what messages call it and what tiktoken patterns follow from. */
@@ -89,7 +90,8 @@ PJRT_MUST_CHECK pjrt_status *ttt_encode(ttt_encoder *encoder, const char *text, 
 enum { TTT_SKIP_SPECIALS = 1 };
 
 /* The text of numbers, with a NUL behind it; the caller frees it. Numbers that are no token are
- * refused. Control symbols of sentencepiece have no text, as in the original. Where bytes of tokens are not UTF-8 the text is not either: whoever shows it replaces.
+ * refused. Control symbols of sentencepiece have no text, as in the original. Where bytes of tokens
+ * are not UTF-8 the text is not either: whoever shows it replaces.
  */
 PJRT_MUST_CHECK pjrt_status *ttt_decode(const ttt_tokenizer *tokenizer, const int32_t *ids,
                                         size_t count, unsigned flags, char **text, size_t *size);
