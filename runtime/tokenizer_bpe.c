@@ -41,7 +41,7 @@ static bool pairs_room(ttt__pairs *pairs)
     if (larger.table == NULL)
         return false;
     for (size_t i = 0; i <= larger.mask; i++)
-        larger.table[i].rank = TTT__NO_RANK;
+        larger.table[i] = (ttt__pair){-1, -1, -1, TTT__NO_RANK};
     for (size_t i = 0; i < slots; i++) {
         const ttt__pair *pair = &pairs->table[i];
         if (pair->rank != TTT__NO_RANK)

@@ -144,6 +144,17 @@ static const char *skip_heading(const ttt__sentencepiece *sp, const char *at, co
     return at;
 }
 
+/* How many bytes from here are ASCII that nothing changes and that is no space; what comes after
+ * them must be ASCII too. */
+static size_t plain_run(const ttt__sentencepiece *sp, const char *at, const char *end)
+{
+    const char *p = at;
+    while (p < end && (unsigned char)*p < 0x80 && *p != ' ' && sp->plain_ascii[(unsigned char)*p])
+        p++;
+    bool followed = p < end && (unsigned char)*p >= 0x80;
+    return (size_t)(p - at) - (followed && p > at);
+}
+
 static void cut_trailing(const ttt__sentencepiece *sp, ttt__text *out)
 {
     const char *space = sp->escape ? space_symbol : " ";
@@ -166,7 +177,14 @@ pjrt_status *ttt__charsmap_apply(const ttt__sentencepiece *sp, const char *text,
         return PJRT_NO_MEMORY(call);
     while (at < end) {
         const char *part;
-        size_t part_size;
+        size_t part_size = plain_run(sp, at, end);
+        if (part_size > 0) {
+            if (!ttt__text_add(out, at, part_size))
+                return PJRT_NO_MEMORY(call);
+            at += part_size;
+            after_space = false;
+            continue;
+        }
         at += next_part(sp, at, end, &part, &part_size);
         while (after_space && part_size > 0 && *part == ' ') {
             part++;

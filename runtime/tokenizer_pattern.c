@@ -141,7 +141,7 @@ static void search_literal(ttt__search *search)
 }
 
 /* Memory for matching, with limits: a file's pattern must not hold us for ever. */
-static pjrt_status *match_memory(ttt_encoder *encoder)
+static pjrt_status *match_memory(ttt_encoder *encoder, size_t size)
 {
     if (encoder->match == NULL)
         encoder->match = pcre2_match_data_create(1, NULL);
@@ -149,15 +149,17 @@ static pjrt_status *match_memory(ttt_encoder *encoder)
         encoder->match_context = pcre2_match_context_create(NULL);
     if (encoder->match == NULL || encoder->match_context == NULL)
         return PJRT_NO_MEMORY(call);
-    pcre2_set_match_limit(encoder->match_context, 1000000);
-    pcre2_set_depth_limit(encoder->match_context, 1000000);
+    /* Going back through white space of the whole text is as much as real patterns do. */
+    uint32_t limit = 100000 + 64 * (uint32_t)size;
+    pcre2_set_match_limit(encoder->match_context, limit);
+    pcre2_set_depth_limit(encoder->match_context, limit);
     pcre2_set_heap_limit(encoder->match_context, 64 * 1024); /* kibibytes */
     return NULL;
 }
 
 static pjrt_status *search_code(ttt__search *search, ttt_encoder *encoder)
 {
-    PJRT_TRY(match_memory(encoder));
+    PJRT_TRY(match_memory(encoder, search->size < 1 << 24 ? search->size : 1 << 24));
     PCRE2_SPTR text = (PCRE2_SPTR)search->text;
     const pcre2_code *code = search->pattern->code;
     int got = pcre2_match(code, text, search->size, search->from, PCRE2_NO_UTF_CHECK,

@@ -235,7 +235,6 @@ static pjrt_status *make_unigram(ttt_tokenizer *tokenizer, const Sentencepiece__
     ttt__sentencepiece *sp = tokenizer->sp;
     const ttt__vocab *vocab = &tokenizer->vocab;
     float least = FLT_MAX;
-    sp->most = FLT_MIN; /* as the original has it: the smallest number above 0 */
     sp->scores = malloc(((size_t)vocab->count + 1) * sizeof *sp->scores);
     if (sp->scores == NULL)
         return PJRT_NO_MEMORY(call);
@@ -245,10 +244,8 @@ static pjrt_status *make_unigram(ttt_tokenizer *tokenizer, const Sentencepiece__
         size_t size = vocab->tokens[id].size;
         float score = sp->scores[id] = model->pieces[id]->score;
         sp->largest = fmaxf(sp->largest, fabsf(score));
-        if (vocab->flags[id] == TTT__THERE) {
+        if (vocab->flags[id] == TTT__THERE)
             least = fminf(least, score);
-            sp->most = fmaxf(sp->most, score);
-        }
         if (vocab->flags[id] & ~(unsigned)(TTT__THERE | TTT__USER))
             continue;
         PJRT_TRY(ttt__trie_add(&sp->pieces, text, size, id));

@@ -16,8 +16,8 @@ struct ttt__sentencepiece {
     /* Unigram. */
     ttt__trie pieces;
     float *scores;
-    float most, unknown_score; /* `most` of the pieces */
-    float largest;             /* of all, without sign */
+    float unknown_score;
+    float largest; /* of all scores, without sign */
 };
 
 /* Reads a precompiled_charsmap. */

@@ -1,8 +1,9 @@
 /*
  * Unigram: of all ways to cut a text into pieces, the one whose scores add up to the most. The sum
- * runs through the text in single precision, as sentencepiece's does, so a word may be cut
- * differently after a long text than alone, if two ways are all but equal. A word is therefore kept
- * with how clearly its best way won, and what is kept is used where rounding cannot change that.
+ * runs through the text in single precision, as sentencepiece's does, and starts again when it is
+ * large, so a word may be cut differently after a long text than alone, if two ways are all but
+ * equal. A word is therefore kept with how clearly its best way won, and what is kept is used where
+ * rounding cannot change that.
  */
 #include "runtime/tokenizer_sentencepiece.h"
 
@@ -21,15 +22,17 @@ struct ttt__best {
     int32_t start, id; /* of the last piece; start -1: nothing came here yet */
 };
 
-static void offer(struct ttt__best *best, double score, int32_t start, int32_t id)
+static const float largest_sum = 100000;
+
+static void offer(struct ttt__best *best, float score, int32_t start, int32_t id)
 {
     if (best->start < 0 || score > best->score) {
-        best->lead = best->start < 0 ? INFINITY : (float)(score - best->score);
-        best->score = (float)score;
+        best->lead = best->start < 0 ? INFINITY : score - best->score;
+        best->score = score;
         best->start = start;
         best->id = id;
     } else if (best->score - score < best->lead) {
-        best->lead = (float)(best->score - score);
+        best->lead = best->score - score;
     }
 }
 
@@ -49,13 +52,23 @@ static bool offer_pieces(const ttt_tokenizer *tokenizer, struct ttt__best *best,
         if (id < 0)
             continue;
         size_t length = p + 1 - at;
-        double score = sp->scores[id];
+        float score = sp->scores[id];
         if (tokenizer->vocab.flags[id] & TTT__USER)
-            score = (float)length * sp->most - 0.1;
+            score = (float)(0.1 * (double)(length - 1));
         offer(&best[p + 1], score + so_far, (int32_t)at, id);
         alone |= length == character;
     }
     return alone;
+}
+
+/* Makes the sum at `at` 0, and those after it as much less or more. */
+static void start_again(struct ttt__best *best, size_t at, size_t size)
+{
+    float sum = best[at].score;
+    for (size_t i = at; i <= size && i - at <= TTT__MOST_TOKEN; i++) {
+        if (i == at || best[i].start >= 0)
+            best[i].score -= sum;
+    }
 }
 
 static pjrt_status *find_best(ttt_encoder *encoder, const char *word, size_t size)
@@ -76,6 +89,8 @@ static pjrt_status *find_best(ttt_encoder *encoder, const char *word, size_t siz
     for (size_t at = 0; at < size; at += (size_t)length) {
         if (ttt__utf8_next(word + at, word + size, &length) < 0)
             length = 1;
+        if (fabsf(best[at].score) > largest_sum)
+            start_again(best, at, size);
         if (!offer_pieces(tokenizer, best, word, at, size, (size_t)length)) {
             float sum = tokenizer->sp->unknown_score + best[at].score;
             offer(&best[at + (size_t)length], sum, (int32_t)at, tokenizer->bpe.unknown);
@@ -109,11 +124,12 @@ static float trace(ttt_encoder *encoder, const char *word, size_t size)
     return lead;
 }
 
-/* More than rounding can change in the difference of two ways through a word. */
+/* More than rounding can change in the difference of two ways through a word; all there is where
+ * the sum may start again within it. */
 static float doubt(const ttt_encoder *encoder, size_t size)
 {
     float longest = (float)size * encoder->tokenizer->sp->largest + fabsf(encoder->score);
-    return (float)size * longest * 0x1p-21f;
+    return longest < largest_sum ? (float)size * longest * 0x1p-21f : INFINITY;
 }
 
 static pjrt_status *add_reversed(ttt_encoder *encoder, ttt_ids *ids)
@@ -138,7 +154,7 @@ static pjrt_status *add_kept(ttt_encoder *encoder, const ttt__kept *kept, ttt_id
     memcpy(ids->list + ids->count, kept->ids, sizeof kept->ids);
     ids->count += kept->count;
     for (int i = 0; i < kept->count; i++)
-        encoder->score = (float)((double)scores[kept->ids[i]] + encoder->score);
+        encoder->score += scores[kept->ids[i]];
     return NULL;
 }
 
@@ -146,6 +162,8 @@ pjrt_status *ttt__unigram_word(ttt_encoder *encoder, const char *word, size_t si
 {
     ttt__symbols *symbols = &encoder->symbols;
     ttt__kept *kept = NULL;
+    if (fabsf(encoder->score) > largest_sum)
+        encoder->score = 0;
     if (size <= TTT__KEPT_WORD) {
         kept = &encoder->kept[XXH3_64bits(word, size) % TTT__KEPT];
         if (kept->size == size && memcmp(kept->word, word, size) == 0 &&

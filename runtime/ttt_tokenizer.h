@@ -18,8 +18,9 @@
  * memory of one thread. Failures are statuses as everywhere in this room.
  *
  * Files are hostile until proved otherwise. Text may be any bytes: what is not UTF-8 is encoded as
- * the originals encode it after replacing what is broken by U+FFFD, or byte by byte where the
- * vocabulary has bytes (the "bytes" tokenizer loses nothing).
+ * the originals encode it after replacing what is broken by U+FFFD (the "bytes" tokenizer loses
+ * nothing). Classes of characters are those of the Unicode that utf8proc and PCRE2 have here, so
+ * characters that are newer may be cut otherwise than by an original with newer tables.
  */
 #ifndef RUNTIME_TTT_TOKENIZER_H
 #define RUNTIME_TTT_TOKENIZER_H
@@ -37,7 +38,9 @@ typedef struct ttt_tokenizer ttt_tokenizer;
  * holds: tokenizer.json of Hugging Face (byte-level BPE, and BPE with byte fallback as Llama has
  * it), a sentencepiece .model (BPE or unigram), a .tiktoken table of ranks (its pattern and special
  * tokens follow from the file's name: cl100k_base, o200k_base, gpt2 …; another name takes
- * cl100k_base's). What a file asks for and is not built is refused by name.
+ * cl100k_base's pattern, and <|endoftext|> after the last rank). BOS and EOS are what the file
+ * says, else tokens with the usual names; <|endoftext|> is both where there is no other. What a
+ * file asks for and is not built is refused by name.
  */
 PJRT_MUST_CHECK pjrt_status *ttt_tokenizer_open(const char *name, ttt_tokenizer **out);
 /* The same from memory; `name` is what messages call it and what tiktoken patterns follow from. */
@@ -87,7 +90,8 @@ PJRT_MUST_CHECK pjrt_status *ttt_encode(ttt_encoder *encoder, const char *text, 
 enum { TTT_SKIP_SPECIALS = 1 };
 
 /* The text of numbers, with a NUL behind it; the caller frees it. Numbers that are no token are
- * refused. Where bytes of tokens are not UTF-8 the text is not either: whoever shows it replaces.
+ * refused. Control symbols of sentencepiece have no text, as in the original. Where bytes of tokens
+ * are not UTF-8 the text is not either: whoever shows it replaces.
  */
 PJRT_MUST_CHECK pjrt_status *ttt_decode(const ttt_tokenizer *tokenizer, const int32_t *ids,
                                         size_t count, unsigned flags, char **text, size_t *size);
@@ -109,8 +113,9 @@ PJRT_MUST_CHECK pjrt_status *ttt_decoder_finish(ttt_decoder *decoder, const char
 /* ---- training ----------------------------------------------------------------------------------
  */
 
-/* A byte-level BPE of `vocab` tokens (256 bytes, specials and merges) from text: the same texts in
- * the same order give the same file. */
+/* A byte-level BPE of `vocab` tokens (256 bytes, specials and merges) from text, cut into words as
+ * Llama 3 cuts them: the same texts in the same order give the same file, and the merges that
+ * Hugging Face's trainer would find. */
 typedef struct ttt_bpe_trainer ttt_bpe_trainer;
 PJRT_MUST_CHECK pjrt_status *ttt_bpe_trainer_new(ttt_bpe_trainer **out);
 void ttt_bpe_trainer_free(ttt_bpe_trainer *trainer);

@@ -334,7 +334,7 @@ def sp_tests(folder, verses, texts):
                normalization_rule_name="identity", remove_extra_whitespaces=False, **with_none)
     sp_compare("bpe across words", folder, verses, texts(), model_type="bpe", split_by_whitespace=False,
                normalization_rule_name="nfkc_cf", add_dummy_prefix=False)
-    sp_compare("unigram", folder, verses, texts(), model_type="unigram", **with_none)
+    sp_compare("unigram", folder, verses, texts() + [" ".join(bible())], model_type="unigram", **with_none)
     sp_compare("unigram user", folder, verses, texts(), model_type="unigram", byte_fallback=True,
                normalization_rule_name="nmt_nfkc_cf")
     sp_compare("unigram identity suffix", folder, verses, texts(), model_type="unigram",
@@ -396,6 +396,72 @@ def tiktoken_tests(folder, verses, texts):
                 lambda b: [encoding.encode_ordinary(t) for t in b], None)
 
 
+# ---- training --------------------------------------------------------------------------------------
+
+def training_tests(folder, verses, texts):
+    """Our trainer learns what theirs does, file by file the same, and theirs reads what ours wrote."""
+    text, again, ours = (os.path.join(folder, n) for n in ("text.txt", "again.json", "ours.json"))
+    with open(text, "w", newline="") as out:
+        out.write("".join(v + "\n" for v in verses))
+    for path in (ours, again):
+        subprocess.run([TTT, "tokenizer", "train", path, text, "--vocab", "3000"], check=True,
+                       stdout=subprocess.DEVNULL)
+    with open(ours) as a, open(again) as b:
+        document = json.load(a)
+        if document != json.load(b):
+            fail("training", "the same text twice", "another file", "")
+    theirs = Tokenizer(models.BPE())
+    theirs.pre_tokenizer = split_then_bytes(LLAMA3)
+    with open(text, newline="") as source:
+        theirs.train_from_iterator([source.read()], trainers.BpeTrainer(
+            vocab_size=3000, show_progress=False, special_tokens=["<s>", "</s>"],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    expected = json.loads(theirs.to_str())["model"]
+    for part in ("vocab", "merges"):
+        if document["model"][part] != expected[part]:
+            fail("training", part, str(document["model"][part])[:200], str(expected[part])[:200])
+    hf_compare("trained by us", Tokenizer.from_file(ours), folder, texts())
+
+
+# ---- the command -----------------------------------------------------------------------------------
+
+def run(*words, stdin=b""):
+    return subprocess.run([TTT, "tokenizer", *words], input=stdin, capture_output=True)
+
+
+def command_tests(folder, verses, texts):
+    """encode, decode and info as a user meets them; what is wrong is said in one line."""
+    model = os.path.join(folder, "command.json")
+    byte_level(verses, pre_tokenizers.ByteLevel(add_prefix_space=False)).save(model)
+    theirs = Tokenizer.from_file(model)
+    text = verses[0] + " ünï <s>\n"
+    ids = theirs.encode(text, add_special_tokens=False).ids
+    out = run("encode", model, "--specials", stdin=text.encode()).stdout
+    cases = [("encode", out.split(), [str(i).encode() for i in ids]),
+             ("decode", run("decode", model, stdin=out).stdout, text.encode()),
+             ("decode --ids --skip-specials",
+              run("decode", model, "--ids", ",".join(map(str, ids)), "--skip-specials").stdout,
+              theirs.decode(ids, skip_special_tokens=True).encode()),
+             ("decode --json", json.loads(run("decode", "bytes", "--ids", "104 255", "--json").stdout), {"text": "h\ufffd"}),
+             ("encode --bos --eos --json",
+              json.loads(run("encode", "bytes", "--text", "hi", "--bos", "--eos", "--json").stdout),
+              {"ids": [256, 104, 105, 257]}),
+             ("info", {k: json.loads(run("info", model, "--json").stdout)[k] for k in ("kind", "vocab", "eos")},
+              {"kind": "bpe", "vocab": theirs.get_vocab_size(), "eos": theirs.token_to_id("</s>")})]
+    for title, ours, expected in cases:
+        if ours != expected:
+            fail("ttt tokenizer " + title, "", ours, expected)
+    wrong = [((), 2), (("encode",), 2), (("info", model, "x"), 2), (("train", "out"), 2), (("train", "out", model), 2),
+             (("info", "/nonexistent"), 1), (("decode", "bytes", "--ids", "1,x"), 1), (("decode", "bytes", "--ids", "999"), 1),
+             (("train", os.path.join(folder, "t.json"), model, "--vocab", "1000000"), 1)]
+    for words, code in wrong:
+        r = run(*words)
+        if r.returncode != code or len(r.stderr.splitlines()) != 1:
+            fail("ttt tokenizer", words, (r.returncode, r.stderr), code)
+    if os.path.exists(os.path.join(folder, "t.json")):
+        fail("ttt tokenizer train", "", "a file is left", "")
+
+
 # ---- all of it -------------------------------------------------------------------------------------
 
 def main():
@@ -408,7 +474,7 @@ def main():
         return [""] + [random_text(verses) for _ in range(TEXTS)] + long_texts(verses)
 
     with tempfile.TemporaryDirectory() as folder:
-        for tests in (hf_tests, tiktoken_tests, sp_tests):
+        for tests in (hf_tests, tiktoken_tests, sp_tests, training_tests, command_tests):
             if regex.search(only, tests.__name__):
                 tests(folder, corpus, texts)
     print(f"test_tokenizers: {compared} texts, {failures} failures")
