@@ -4,20 +4,16 @@
  * compiled gradients of that form, and against finite differences of the one in double precision.
  */
 #include "kernels/cpu/code.h"
-#include "model/learner.h"
+#include "tests/support/kernel_graphs.h"
 #include "tests/support/kernels.h"
 #include "tests/support/support.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
-enum { GIVEN = 6, MAX_IN = GIVEN + 4, MAX_OUT = 5 };
+enum { GIVEN = SCAN_GIVEN, MAX_IN = SCAN_MAX_IN, MAX_OUT = SCAN_MAX_OUT };
 
-typedef struct variant {
-    int layers;
-    int64_t count, batch, heads, size, d, w, group;
-} variant;
+typedef scan_graph variant;
 
 /* Operands, results, gradients of the results, gradients of the operands. */
 typedef struct scan_data {
@@ -235,11 +231,11 @@ static void scans_agree_with_double_precision(void **state)
     static const struct {
         variant v;
         double near;
-    } cases[] = {/* 4e-6 was seen */
-                 {{1, 8, 2, 2, 16, 64, 64, 4}, 2e-5},  {{2, 3, 1, 2, 16, 64, 256, 4}, 2e-5},
+    } cases[] = {/* 1.3e-5 was seen with two layers, else 3e-6 */
+                 {{1, 8, 2, 2, 16, 64, 64, 4}, 2e-5},  {{2, 3, 1, 2, 16, 64, 256, 4}, 5e-5},
                  {{1, 5, 2, 3, 5, 8, 8, 2}, 2e-5},     {{2, 4, 2, 1, 7, 24, 40, 3}, 2e-5},
                  {{1, 3, 1, 1, 16, 96, 96, 4}, 2e-5},  {{1, 2, 1, 1, 17, 128, 128, 4}, 2e-5},
-                 {{2, 2, 1, 1, 1, 128, 512, 4}, 2e-5}, {{2, 1, 1, 2, 33, 16, 64, 4}, 2e-5},
+                 {{2, 2, 1, 1, 1, 128, 512, 4}, 5e-5}, {{2, 1, 1, 2, 33, 16, 64, 4}, 2e-5},
                  {{1, 0, 1, 2, 4, 16, 16, 4}, 2e-5}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases * 3; i++) {
@@ -310,7 +306,7 @@ static void check_slopes(variant v, const char *path)
             double slope = slope_of(s, i, unit, at);
             double off = fabs(slope - made[place_of(s, i, unit, at)]) / (size + 1e-3);
             worst = fmax(worst, off);
-            if (!(off < 1e-4)) /* 2e-6 was seen */
+            if (!(off < 1e-5)) /* 7e-7 was seen */
                 fail_msg("%s, operand %d, element %lld: %g, by differences %g", path, i,
                          (long long)at, (double)made[place_of(s, i, unit, at)], slope);
         }
@@ -399,85 +395,10 @@ static void wrong_calls_are_refused(void **state)
 /* ---- against the network's form, through the plugin ---------------------------------------------
  */
 
-static hlo_shape shape_of(const kernels_array *a)
-{
-    hlo_shape shape = {.type = HLO_F32, .rank = (int)a->rank};
-    memcpy(shape.dims, a->dims, (size_t)a->rank * sizeof *a->dims);
-    return shape;
-}
-
-static void params_of(hlo_graph *g, const kernels_array *arrays, int n, const char *kind,
-                      hlo_val *to)
-{
-    for (int i = 0; i < n; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "%s%d", kind, i);
-        to[i] = hlo_param(g, name, shape_of(&arrays[i]));
-    }
-}
-
-static void results_of(hlo_graph *g, const hlo_val *list, int n, const char *kind)
-{
-    for (int i = 0; i < n; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "%s%d", kind, i);
-        hlo_result(g, name, list[i]);
-    }
-}
-
-static void kernel_call(hlo_graph *g, const scan_data *s, bool backward, const hlo_val *in,
-                        hlo_val *out)
-{
-    kernels_call c = call_of(s, backward);
-    hlo_shape shapes[KERNELS_MAX];
-    const hlo_attr attrs[] = {{.name = "layers", .kind = HLO_ATTR_INT, .integer = s->v.layers},
-                              {.name = "epsilon", .kind = HLO_ATTR_FLOAT, .real = 1e-6},
-                              {.name = "group", .kind = HLO_ATTR_INT, .integer = s->v.group}};
-    for (int i = 0; i < c.n_out; i++)
-        shapes[i] = shape_of(&c.out[i]);
-    hlo_custom_call_options options = {.target = c.target, .attrs = attrs, .n_attrs = c.n_attrs};
-    hlo_custom_call(g, &options, in, c.n_in, shapes, out, c.n_out);
-}
-
-/* The network's dual form of the same; the start is the state given. */
-static void network_call(hlo_graph *g, const scan_data *s, const hlo_val *in, hlo_val *out)
-{
-    const variant *v = &s->v;
-    learner l = {.n_layers = v->layers, .epsilon = 1e-6, .norm_scale = in[4], .norm_bias = in[5]};
-    for (int i = 0; i < v->layers; i++) { /* only that they are there matters */
-        l.w[i] = in[GIVEN + i];
-        l.b[i] = in[GIVEN + v->layers + i];
-    }
-    hlo_val last = hlo_reshape(g, hlo_slice_dim(g, in[3], 3, v->size - 1, v->size),
-                               HLO_DIMS(v->count, v->batch, v->heads, v->size, 1));
-    learner_data data = {.k = in[0], .target = in[1], .q = in[2], .eta = in[3], .last = last};
-    learner_state state;
-    learner_unpack(&l, in + GIVEN, &state);
-    out[0] = learner_dual(g, &l, &data, &state, v->group).answers;
-    learner_pack(&l, &state, out + 1);
-}
-
-/* Results and gradients, by the kernels or by the network's form. */
-static void build(hlo_graph *g, const scan_data *s, bool kernels)
-{
-    hlo_val in[MAX_IN + MAX_OUT], out[MAX_OUT], d_in[MAX_IN];
-    params_of(g, s->in, s->n_in, "in", in);
-    params_of(g, s->d_out, s->n_out, "d_out", in + s->n_in);
-    if (kernels) {
-        kernel_call(g, s, false, in, out);
-        kernel_call(g, s, true, in, d_in);
-    } else {
-        network_call(g, s, in, out);
-        hlo_vjp(g, out, in + s->n_in, s->n_out, in, s->n_in, d_in);
-    }
-    results_of(g, out, s->n_out, "out");
-    results_of(g, d_in, s->n_in, "d_in");
-}
-
 static void plugin_run(pjrt_client *client, const scan_data *s, bool kernels, float **to)
 {
     hlo_graph *g = hlo_graph_new("scan");
-    build(g, s, kernels);
+    scan_graph_build(g, &s->v, kernels, true);
     char *text = hlo_write_text(g, NULL);
     if (text == NULL)
         fail_msg("%s", hlo_graph_error(g)->message);
@@ -528,15 +449,11 @@ static void plugin_case(pjrt_client *client, variant v)
 
 static void scans_agree_with_the_network(void **state)
 {
-    size_t count;
-    const ttt_kernel *list = ttt_kernels_cpu(&count);
     pjrt_plugin *plugin;
     pjrt_client *client;
     (void)state;
     ASSERT_OK(pjrt_plugin_load("cpu", &plugin));
-    for (size_t i = 0; i < count; i++)
-        ASSERT_OK(pjrt_ffi_register(plugin, list[i].target, "cpu", list[i].handler,
-                                    list[i].command_buffer));
+    ASSERT_OK(kernel_graphs_register(plugin));
     ASSERT_OK(pjrt_client_create(plugin, NULL, &client));
     plugin_case(client, (variant){1, 8, 2, 2, 16, 64, 64, 4});
     plugin_case(client, (variant){2, 6, 2, 2, 16, 64, 256, 4});
