@@ -3,22 +3,16 @@
  * against the network's own form, both compiled and run by the CPU plugin.
  */
 #include "kernels/cpu/code.h"
-#include "model/learner.h"
+#include "tests/support/kernel_graphs.h"
 #include "tests/support/kernels.h"
 #include "tests/support/support.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
-enum { MAX_STATE = 8, GIVEN = 9, MAX_BATCH = 4 };
+enum { MAX_STATE = STEP_MAX_STATE, GIVEN = STEP_GIVEN, MAX_BATCH = 4 };
 
-typedef struct variant {
-    int layers;
-    int64_t batch, heads, d, w, mini;
-    float theta;
-    bool bf16;
-} variant;
+typedef step_graph variant;
 
 /* Everything ttt_step is given, and what it gives; bf16 activations beside the floats. */
 typedef struct step_data {
@@ -44,13 +38,11 @@ static float rounded(float x, uint16_t *bits)
 
 static void state_sizes(step_data *s)
 {
-    const variant *v = &s->v;
-    s->n_state = 4 * v->layers;
+    hlo_shape shapes[MAX_STATE];
+    s->n_state = step_graph_state(&s->v, shapes);
     for (int i = 0; i < s->n_state; i++) {
-        int layer = i % v->layers;
-        bool bias = i / v->layers % 2 == 1;
-        s->in[i] = bias ? 1 : (layer == 0 ? v->d : v->w);
-        s->out[i] = layer == v->layers - 1 ? v->d : v->w;
+        s->in[i] = shapes[i].dims[2];
+        s->out[i] = shapes[i].dims[3];
     }
 }
 
@@ -436,134 +428,10 @@ static void places_are_clamped(void **state)
 /* ---- against the network's form, through the plugin ---------------------------------------------
  */
 
-typedef struct step_params {
-    hlo_val given[GIVEN], state[MAX_STATE];
-} step_params;
-
-static step_params params_of(hlo_graph *g, const step_data *s)
-{
-    const variant *v = &s->v;
-    static const char *const names[GIVEN] = {"q",     "k",     "v",     "gate", "position",
-                                             "place", "moves", "scale", "bias"};
-    hlo_type act = v->bf16 ? HLO_BF16 : HLO_F32;
-    hlo_shape heads = HLO_SHAPE(act, v->batch, v->heads, v->d),
-              norm = HLO_SHAPE(HLO_F32, v->heads, v->d);
-    hlo_shape line = HLO_SHAPE(HLO_S32, v->batch);
-    hlo_shape shapes[GIVEN] = {heads,
-                               heads,
-                               heads,
-                               HLO_SHAPE(HLO_F32, v->batch, v->heads),
-                               line,
-                               line,
-                               HLO_SHAPE(HLO_F32, v->mini),
-                               norm,
-                               norm};
-    step_params p;
-    for (int i = 0; i < GIVEN; i++)
-        p.given[i] = hlo_param(g, names[i], shapes[i]);
-    for (int i = 0; i < s->n_state; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "state%d", i);
-        p.state[i] =
-            hlo_param(g, name, HLO_SHAPE(HLO_F32, v->batch, v->heads, s->in[i], s->out[i]));
-    }
-    return p;
-}
-
-/* The results: an answer, and the state in the place of the one before. */
-static void give(hlo_graph *g, const step_data *s, const step_params *p, hlo_val z,
-                 const hlo_val *state)
-{
-    hlo_result(g, "z", z);
-    for (int i = 0; i < s->n_state; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "next%d", i);
-        hlo_result(g, name, state[i]);
-        hlo_donate(g, p->state[i], 1 + i);
-    }
-}
-
-static void kernel_graph(hlo_graph *g, const step_data *s)
-{
-    const variant *v = &s->v;
-    step_params p = params_of(g, s);
-    hlo_val in[GIVEN + MAX_STATE], out[1 + MAX_STATE];
-    hlo_shape shapes[1 + MAX_STATE];
-    int aliases[MAX_STATE][2];
-    memcpy(in, p.given, sizeof p.given);
-    shapes[0] = HLO_SHAPE(v->bf16 ? HLO_BF16 : HLO_F32, v->batch, v->heads * v->d);
-    for (int i = 0; i < s->n_state; i++) {
-        in[GIVEN + i] = p.state[i];
-        shapes[1 + i] = *hlo_shape_of(g, p.state[i]);
-        aliases[i][0] = 1 + i;
-        aliases[i][1] = GIVEN + i;
-    }
-    const hlo_attr attrs[] = {
-        {.name = "layers", .kind = HLO_ATTR_INT, .integer = v->layers},
-        {.name = "mini_batch", .kind = HLO_ATTR_INT, .integer = v->mini},
-        {.name = "theta", .kind = HLO_ATTR_FLOAT, .real = v->theta},
-        {.name = "epsilon", .kind = HLO_ATTR_FLOAT, .real = 1e-6},
-        {.name = "rate", .kind = HLO_ATTR_FLOAT, .real = 1.0 / (double)v->d},
-    };
-    hlo_custom_call_options options = {.target = "ttt_step",
-                                       .attrs = attrs,
-                                       .n_attrs = 5,
-                                       .aliases = (const int(*)[2])aliases,
-                                       .n_aliases = s->n_state};
-    hlo_custom_call(g, &options, in, GIVEN + s->n_state, shapes, out, 1 + s->n_state);
-    give(g, s, &p, out[0], out + 1);
-}
-
-/* x [B, H, d] as [B, H, 1, d], f32. */
-static hlo_val one_row(hlo_graph *g, const variant *v, hlo_val x)
-{
-    return hlo_convert(g, hlo_reshape(g, x, HLO_DIMS(v->batch, v->heads, 1, v->d)), HLO_F32);
-}
-
-static void network_graph(hlo_graph *g, const step_data *s)
-{
-    const variant *v = &s->v;
-    step_params p = params_of(g, s);
-    hlo_val *in = p.given, gate = hlo_logistic(g, in[3]);
-    hlo_val rate = hlo_mul(g, gate, hlo_like(g, gate, 1.0 / (double)v->d));
-    learner l = {.n_layers = v->layers, .epsilon = 1e-6, .norm_scale = in[7], .norm_bias = in[8]};
-    for (int i = 0; i < v->layers; i++) { /* only that they are there matters */
-        l.w[i] = p.state[i];
-        l.b[i] = p.state[v->layers + i];
-    }
-    hlo_val q = in[0], k = in[1], place = in[5], mini = hlo_scalar_int(g, HLO_S32, v->mini);
-    if (v->theta > 0) {
-        q = hlo_rope(g, q, place, v->theta, true);
-        k = hlo_rope(g, k, place, v->theta, true);
-    }
-    hlo_val key = one_row(g, v, k);
-    hlo_val last =
-        hlo_compare(g, HLO_EQ, hlo_rem(g, in[4], mini), hlo_scalar_int(g, HLO_S32, v->mini - 1));
-    learner_token token = {
-        .q = one_row(g, v, q),
-        .k = key,
-        .target = learner_target(g, &l, key, one_row(g, v, in[2])),
-        .rate = hlo_reshape(g, rate, HLO_DIMS(v->batch, v->heads, 1, 1)),
-        .move = hlo_reshape(g, hlo_take(g, in[6], place), HLO_DIMS(v->batch, 1, 1, 1)),
-        .last = hlo_reshape(g, last, HLO_DIMS(v->batch, 1, 1, 1)),
-    };
-    learner_state weights, sums;
-    int n = learner_unpack(&l, p.state, &weights);
-    learner_unpack(&l, p.state + n, &sums);
-    hlo_val res = learner_primal(g, &l, &token, &weights, &sums);
-    hlo_val z =
-        hlo_reshape(g, learner_answer(g, &l, token.q, res), HLO_DIMS(v->batch, v->heads * v->d));
-    hlo_val list[MAX_STATE];
-    learner_pack(&l, &weights, list);
-    learner_pack(&l, &sums, list + n);
-    give(g, s, &p, hlo_convert(g, z, v->bf16 ? HLO_BF16 : HLO_F32), list);
-}
-
-static pjrt_executable *compiled(pjrt_client *client, const step_data *s,
-                                 void (*build)(hlo_graph *, const step_data *))
+static pjrt_executable *compiled(pjrt_client *client, const step_data *s, bool kernels)
 {
     hlo_graph *g = hlo_graph_new("step");
-    build(g, s);
+    step_graph_build(g, &s->v, kernels);
     char *text = hlo_write_text(g, NULL);
     if (text == NULL)
         fail_msg("%s", hlo_graph_error(g)->message);
@@ -615,8 +483,7 @@ static void plugin_step(pjrt_client *client, pjrt_executable *exe, step_data *s,
 static double plugin_distance(pjrt_client *client, variant v, int64_t tokens)
 {
     step_data *s = data_new(v);
-    pjrt_executable *exe[2] = {compiled(client, s, kernel_graph),
-                               compiled(client, s, network_graph)};
+    pjrt_executable *exe[2] = {compiled(client, s, true), compiled(client, s, false)};
     pjrt_buffer *state[2][MAX_STATE];
     kernels_call c = call_of(s);
     int64_t n = v.batch * v.heads * v.d;
@@ -661,15 +528,11 @@ static void steps_agree_with_the_network(void **state)
         {{2, 1, 1, 128, 512, 3, 0, false}, 20, 1e-5},
         {{1, 2, 2, 64, 64, 16, 10000, true}, 40, 3.2e-2},
     };
-    size_t count;
-    const ttt_kernel *list = ttt_kernels_cpu(&count);
     pjrt_plugin *plugin;
     pjrt_client *client;
     (void)state;
     ASSERT_OK(pjrt_plugin_load("cpu", &plugin));
-    for (size_t i = 0; i < count; i++)
-        ASSERT_OK(pjrt_ffi_register(plugin, list[i].target, "cpu", list[i].handler,
-                                    list[i].command_buffer));
+    ASSERT_OK(kernel_graphs_register(plugin));
     ASSERT_OK(pjrt_client_create(plugin, NULL, &client));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         double off = plugin_distance(client, cases[i].v, cases[i].tokens);
