@@ -183,18 +183,46 @@ pjrt_status *ttt__trainer_recall(ttt_trainer *t, const ttt__checkpoint *checkpoi
 /* ---- in the folder -----------------------------------------------------------------------------
  */
 
+enum { MOST_TEXT = 1 << 20, MOST_TOKENIZER = 1 << 28 };
+
 /* Replaces a file of the run's folder, whole or not at all. */
-static pjrt_status *write_file(const char *run, const char *name, const char *text)
+static pjrt_status *write_bytes(const char *run, const char *name, const void *bytes, size_t size)
 {
-    char path[PATH_MAX], fresh[PATH_MAX], fresh_name[64];
+    char path[PATH_MAX], fresh[PATH_MAX], fresh_name[NAME_MAX + 8];
     snprintf(fresh_name, sizeof fresh_name, ".%s.new", name);
     PJRT_TRY(ttt__path_join(run, name, path));
     PJRT_TRY(ttt__path_join(run, fresh_name, fresh));
     PJRT_TRY(ttt__tree_remove(fresh));
-    PJRT_TRY(ttt__file_make(fresh, text, strlen(text)));
+    PJRT_TRY(ttt__file_make(fresh, bytes, size));
     if (rename(fresh, path) != 0)
         return ttt__io_failed(path, "replace");
     return ttt__folder_sync(run);
+}
+
+static pjrt_status *write_file(const char *run, const char *name, const char *text)
+{
+    return write_bytes(run, name, text, strlen(text));
+}
+
+/* The name of the data's tokenizer: "bytes", or that of its file. */
+static const char *tokenizer_name(const ttt_trainer *t)
+{
+    const char *path = ttt_dataset_info(t->train)->tokenizer, *slash = strrchr(path, '/');
+    return slash == NULL ? path : slash + 1;
+}
+
+/* What the model is read and written with goes where the model is. */
+static pjrt_status *copy_tokenizer(const ttt_trainer *t)
+{
+    const char *path = ttt_dataset_info(t->train)->tokenizer;
+    char *bytes;
+    size_t size;
+    if (strcmp(path, "bytes") == 0)
+        return NULL;
+    PJRT_TRY(ttt__file_read(path, MOST_TOKENIZER, &bytes, &size));
+    pjrt_status *st = write_bytes(t->options.run, tokenizer_name(t), bytes, size);
+    free(bytes);
+    return st;
 }
 
 static json_t *environment(const ttt_trainer *t)
@@ -206,15 +234,13 @@ static json_t *environment(const ttt_trainer *t)
     strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &utc));
     const pjrt_client *client = t->place->client;
     return json_pack(
-        "{s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:i, s:I, s:s, s:o}", "time", now, "host", host,
+        "{s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:i, s:I, s:s, s:s, s:o}", "time", now, "host", host,
         "version", TTT_VERSION, "processors", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "platform",
         pjrt_client_platform(client), "platform_version", pjrt_client_platform_version(client),
         "device", t->plan.device, "devices", t->plan.devices, "step", (json_int_t)t->step, "data",
-        t->options.data, "command",
+        t->options.data, "tokenizer", tokenizer_name(t), "command",
         t->options.command == NULL ? json_null() : json_string(t->options.command));
 }
-
-enum { MOST_TEXT = 1 << 20 };
 
 static pjrt_status *write_environment(const ttt_trainer *t)
 {
@@ -248,6 +274,8 @@ pjrt_status *ttt__run_describe(const ttt_trainer *t)
         st = write_file(t->options.run, "config.json", config);
     if (st == NULL)
         st = write_file(t->options.run, "recipe.json", recipe);
+    if (st == NULL)
+        st = copy_tokenizer(t);
     free(config);
     free(recipe);
     return st == NULL ? write_environment(t) : st;
