@@ -1,6 +1,7 @@
 /* The programs that a network is run by, as graphs. */
 #include "runtime/ttt_runtime.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -98,14 +99,18 @@ static hlo_val scan_tokens(building *b, const ttt_states *states, hlo_val *value
     return hlo_transpose(g, logits, HLO_DIMS(1, 0, 2));
 }
 
+static int64_t context_of(const ttt_task *task)
+{
+    return task->context > 0 ? task->context : task->time;
+}
+
 /* The states of this task's sequences, and room for two sets of their values. */
 static pjrt_status *new_states(const building *b, ttt_states **states, hlo_val **values)
 {
     ttt_error error;
     *values = NULL;
-    int64_t context = b->task->context > 0 ? b->task->context : b->task->time;
-    *states = ttt_states_new(b->net.config, b->net.params->layout, b->task->batch, context,
-                             ttt_wide_type(b->task->compute), &error);
+    *states = ttt_states_new(b->net.config, b->net.params->layout, b->task->batch,
+                             context_of(b->task), ttt_wide_type(b->task->compute), &error);
     if (*states == NULL)
         return ttt_failed(&error);
     *values = calloc(2 * (size_t)(*states)->count, sizeof **values);
@@ -250,6 +255,74 @@ static void go_on(building *b, const ttt_states *states, hlo_val *values)
         hlo_donate(g, values[i], first + i);
 }
 
+/* ---- sequences in and out of a batch -----------------------------------------------------------
+ */
+
+/* Names of the parts of one sequence, which stand beside those of the batch. */
+static hlo_val one_param(building *b, const ttt_states *one, int index)
+{
+    char name[64];
+    snprintf(name, sizeof name, "one.%s", one->list[index].name);
+    return ttt_graph_param(b->graph, name, one->list[index].shape, HLO_SPEC(NULL));
+}
+
+/* The place of sequence `slot` in a part of the batch. */
+static void slot_start(hlo_graph *g, const ttt_states *states, int index, hlo_val slot,
+                       hlo_val start[HLO_MAX_RANK])
+{
+    for (int i = 0; i < states->list[index].shape.rank; i++)
+        start[i] = i == batch_dim(states, index) ? slot : hlo_scalar_int(g, HLO_S32, 0);
+}
+
+/* values: the batch's parts, then those of one sequence. */
+static void exchange(building *b, const ttt_states *states, const ttt_states *one, hlo_val *values)
+{
+    hlo_graph *g = b->graph->g;
+    bool put = b->task->kind == TTT_TASK_PUT;
+    int count = states->count;
+    ttt_states_bind(g, states, values);
+    for (int i = 0; i < count; i++)
+        hlo_shard_param(g, values[i], state_spec(b, states, i));
+    for (int i = 0; i < count && put; i++)
+        values[count + i] = one_param(b, one, i);
+    hlo_val start[HLO_MAX_RANK];
+    hlo_val slot = ttt_graph_param(b->graph, "slot", HLO_SCALAR(HLO_S32), HLO_SPEC(NULL));
+    for (int i = 0; i < count; i++) {
+        slot_start(g, states, i, slot, start);
+        const hlo_shape *shape = &one->list[i].shape;
+        hlo_dims sizes = {.n = shape->rank};
+        memcpy(sizes.d, shape->dims, sizeof sizes.d);
+        hlo_val moved = put ? hlo_dynamic_update(g, values[i], values[count + i], start)
+                            : hlo_dynamic_slice(g, values[i], start, sizes);
+        ttt_graph_result(b->graph, states->list[i].name, moved,
+                         put ? state_spec(b, states, i) : HLO_SPEC(NULL));
+    }
+    for (int i = 0; i < count && put; i++)
+        hlo_donate(g, values[i], i);
+}
+
+static pjrt_status *build_exchange(building *b)
+{
+    ttt_states *states, *one = NULL;
+    hlo_val *values;
+    ttt_error error;
+    pjrt_status *st = new_states(b, &states, &values);
+    if (st == NULL) {
+        one = ttt_states_new(b->net.config, states->layout, 1, context_of(b->task),
+                             ttt_wide_type(b->task->compute), &error);
+        st = one == NULL ? ttt_failed(&error) : NULL;
+    }
+    if (st == NULL)
+        exchange(b, states, one, values);
+    free(values);
+    ttt_states_free(one);
+    ttt_states_free(states);
+    return st;
+}
+
+/* ---- one of them -------------------------------------------------------------------------------
+ */
+
 static pjrt_status *build_with_states(building *b)
 {
     ttt_states *states;
@@ -318,6 +391,8 @@ static pjrt_status *build(building *b)
     const ttt_task *task = b->task;
     if (task->kind == TTT_TASK_TRAIN)
         return build_train(b);
+    if (task->kind == TTT_TASK_PUT || task->kind == TTT_TASK_TAKE)
+        return build_exchange(b);
     ttt_params_bind(b->graph->g, b->net.params, ttt_wide_type(task->compute), b->values);
     if (task->kind == TTT_TASK_START || task->kind == TTT_TASK_DECODE ||
         task->kind == TTT_TASK_EXTEND || task->kind == TTT_TASK_STREAM)
@@ -355,8 +430,8 @@ static pjrt_status *check(const ttt_task *task, const ttt_config *config)
 pjrt_status *ttt_task_build(const ttt_task *task, const ttt_config *config,
                             const ttt_params *params, const ttt_mesh *mesh, ttt_graph *out)
 {
-    static const char *const names[] = {"logits", "loss",   "losses", "grads", "start",
-                                        "decode", "extend", "stream", "train"};
+    static const char *const names[] = {"logits", "loss",   "losses", "grads", "start", "decode",
+                                        "extend", "stream", "put",    "take",  "train"};
     building b = {.task = task, .graph = out};
     *out = (ttt_graph){0};
     PJRT_TRY(check(task, config));

@@ -69,7 +69,7 @@ static pjrt_status *encode_all(ttt_encoder *encoder, const char *text, size_t si
     unsigned flags = encoder->flags;
     if (size > INT32_MAX / 4)
         return PJRT_FAIL(INVALID_ARGUMENT, call, "a text of %zu bytes: give it in parts", size);
-    if (!tokenizer->takes_broken && ttt__utf8_valid(text, size) < size) {
+    if (!tokenizer->takes_broken && ttt_utf8_valid(text, size) < size) {
         encoder->repaired.size = 0;
         if (!ttt__utf8_repair(text, size, &encoder->repaired))
             return PJRT_NO_MEMORY(call);

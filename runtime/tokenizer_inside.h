@@ -40,8 +40,6 @@ static inline bool ttt__ids_add(ttt_ids *ids, int32_t id)
 int32_t ttt__utf8_next(const char *at, const char *end, int *size);
 /* Bytes of a code point written to `to`, which has room for four. */
 int ttt__utf8_put(int32_t code, char *to);
-/* How many bytes from the first are UTF-8. */
-size_t ttt__utf8_valid(const char *text, size_t size);
 /* The text with U+FFFD for what is broken, added to `out`. */
 bool ttt__utf8_repair(const char *text, size_t size, ttt__text *out);
 /* White_Space, and what a regular expression calls a word's character. */

@@ -157,7 +157,7 @@ pjrt_status *ttt_bpe_trainer_add(ttt_bpe_trainer *trainer, const char *text, siz
 {
     if (size > INT32_MAX)
         return PJRT_FAIL(INVALID_ARGUMENT, call, "a text of %zu bytes: give it in parts", size);
-    if (ttt__utf8_valid(text, size) < size) {
+    if (ttt_utf8_valid(text, size) < size) {
         trainer->repaired.size = 0;
         if (!ttt__utf8_repair(text, size, &trainer->repaired))
             return PJRT_NO_MEMORY(call);

@@ -34,7 +34,7 @@ int ttt__utf8_put(int32_t code, char *to)
     return (int)utf8proc_encode_char(code, (utf8proc_uint8_t *)to);
 }
 
-size_t ttt__utf8_valid(const char *text, size_t size)
+size_t ttt_utf8_valid(const char *text, size_t size)
 {
     const char *at = text, *end = text + size;
     while (at < end) {
@@ -54,7 +54,7 @@ size_t ttt__utf8_valid(const char *text, size_t size)
 bool ttt__utf8_repair(const char *text, size_t size, ttt__text *out)
 {
     while (size > 0) {
-        size_t valid = ttt__utf8_valid(text, size);
+        size_t valid = ttt_utf8_valid(text, size);
         if (!ttt__text_add(out, text, valid))
             return false;
         text += valid;

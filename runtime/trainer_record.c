@@ -183,6 +183,29 @@ pjrt_status *ttt__trainer_recall(ttt_trainer *t, const ttt__checkpoint *checkpoi
 /* ---- in the folder -----------------------------------------------------------------------------
  */
 
+enum { MOST_TEXT = 1 << 20, MOST_TOKENIZER = 1 << 28 };
+
+/* The name of the data's tokenizer: "bytes", or that of its file. */
+static const char *tokenizer_name(const ttt_trainer *t)
+{
+    const char *path = ttt_dataset_info(t->train)->tokenizer, *slash = strrchr(path, '/');
+    return slash == NULL ? path : slash + 1;
+}
+
+/* What the model is read and written with goes where the model is. */
+static pjrt_status *copy_tokenizer(const ttt_trainer *t)
+{
+    const char *path = ttt_dataset_info(t->train)->tokenizer;
+    char *bytes;
+    size_t size;
+    if (strcmp(path, "bytes") == 0)
+        return NULL;
+    PJRT_TRY(ttt__file_read(path, MOST_TOKENIZER, &bytes, &size));
+    pjrt_status *st = ttt__file_replace(t->options.run, tokenizer_name(t), bytes, size);
+    free(bytes);
+    return st;
+}
+
 static json_t *environment(const ttt_trainer *t)
 {
     char host[256] = "", now[32];
@@ -192,15 +215,13 @@ static json_t *environment(const ttt_trainer *t)
     strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &utc));
     const pjrt_client *client = t->place->client;
     return json_pack(
-        "{s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:i, s:I, s:s, s:o}", "time", now, "host", host,
+        "{s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:i, s:I, s:s, s:s, s:o}", "time", now, "host", host,
         "version", TTT_VERSION, "processors", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "platform",
         pjrt_client_platform(client), "platform_version", pjrt_client_platform_version(client),
         "device", t->plan.device, "devices", t->plan.devices, "step", (json_int_t)t->step, "data",
-        t->options.data, "command",
+        t->options.data, "tokenizer", tokenizer_name(t), "command",
         t->options.command == NULL ? json_null() : json_string(t->options.command));
 }
-
-enum { MOST_TEXT = 1 << 20 };
 
 static pjrt_status *write_environment(const ttt_trainer *t)
 {
@@ -235,6 +256,8 @@ pjrt_status *ttt__run_describe(const ttt_trainer *t)
         st = ttt__file_replace(t->options.run, "config.json", config, strlen(config));
     if (st == NULL)
         st = ttt__file_replace(t->options.run, "recipe.json", recipe, strlen(recipe));
+    if (st == NULL)
+        st = copy_tokenizer(t);
     free(config);
     free(recipe);
     return st == NULL ? write_environment(t) : st;

@@ -225,6 +225,8 @@ typedef enum ttt_task_kind {
     TTT_TASK_DECODE, /* states …, one token -> logits, states …, which are donated */
     TTT_TASK_EXTEND, /* states …, tokens -> logits after the last, states …, donated; dual form */
     TTT_TASK_STREAM, /* states …, tokens, labels -> losses as above, states …, donated */
+    TTT_TASK_PUT,    /* states …, those of one sequence, slot -> states …, which are donated */
+    TTT_TASK_TAKE,   /* states …, slot -> those of one sequence */
     TTT_TASK_TRAIN,  /* as ttt_train_step has it; needs a recipe */
 } ttt_task_kind;
 
@@ -232,8 +234,9 @@ typedef enum ttt_task_kind {
 typedef enum ttt_form { TTT_FORM_DUAL, TTT_FORM_PRIMAL } ttt_form;
 
 /*
- * A program of a network. It takes all parameters in the table's order, then what stands above:
- * tokens and labels s32 [batch, time], of decoding s32 [batch]; resets pred [batch, time].
+ * A program of a network. It takes all parameters in the table's order (put and take need none),
+ * then what stands above: tokens and labels s32 [batch, time], of decoding s32 [batch]; resets pred
+ * [batch, time]; a slot is the s32 number of a sequence in the batch.
  */
 typedef struct ttt_task {
     ttt_task_kind kind;

@@ -61,6 +61,9 @@ const char *ttt_tokenizer_token(const ttt_tokenizer *tokenizer, int32_t id, size
 int32_t ttt_tokenizer_find(const ttt_tokenizer *tokenizer, const char *token, size_t size);
 bool ttt_tokenizer_is_special(const ttt_tokenizer *tokenizer, int32_t id);
 
+/* How many bytes from the first are UTF-8: all of them, or up to the first that is not. */
+size_t ttt_utf8_valid(const char *text, size_t size);
+
 /* ---- encoding ----------------------------------------------------------------------------------
  */
 

@@ -19,6 +19,7 @@
  *
  *     config.json, recipe.json    the network and how it is trained
  *     environment.json            what it runs on; the first start and the last
+ *     tokenizer.json              or by another name: that of the data, where it is a file
  *     metrics.jsonl, tensorboard/ figures of every step and evaluation
  *     checkpoints/step-00001000/  each a model in Hugging Face's form with the optimiser beside it
  *     lock                        held by the one process that may write here

@@ -22,6 +22,9 @@ static const struct {
     {"data", cmd_data, "text to tokens for training"},
     {"train", cmd_train, "a network from a recipe and prepared data"},
     {"eval", cmd_eval, "the loss and perplexity of a model on prepared data"},
+    {"generate", cmd_generate, "text that goes on from a prompt"},
+    {"chat", cmd_chat, "turns of a conversation over one state"},
+    {"bench", cmd_bench, "how fast a model reads and makes tokens"},
     {"compile", cmd_compile, "a network's programs for a target, and what they cost there"},
     {"tokenizer", cmd_tokenizer, "text to numbers and back, and training for it"},
 };
