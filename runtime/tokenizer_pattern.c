@@ -32,6 +32,8 @@ bool ttt__is_punctuation(int32_t code)
  */
 #define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
 
+static const char not_in_class[] = "";
+
 /* What an escape is for PCRE2; NULL: the same. */
 static const char *meaning(char escape, bool in_class)
 {
@@ -43,29 +45,31 @@ static const char *meaning(char escape, bool in_class)
     case 'w':
         return in_class ? WORD : "[" WORD "]";
     case 'W':
-        return in_class ? NULL : "[^" WORD "]";
+        return in_class ? not_in_class : "[^" WORD "]";
     default:
         return NULL;
     }
 }
 
-static bool translate(const char *expression, size_t size, ttt__text *out)
+static pjrt_status *translate(const char *expression, size_t size, ttt__text *out)
 {
     bool in_class = false;
     for (size_t i = 0; i < size; i++) {
         if (expression[i] == '\\' && i + 1 < size) {
             const char *other = meaning(expression[i + 1], in_class);
+            if (other == not_in_class)
+                return PJRT_FAIL(UNIMPLEMENTED, call, "\\W within brackets of a pattern");
             if (!ttt__text_add(out, other != NULL ? other : expression + i,
                                other != NULL ? strlen(other) : 2))
-                return false;
+                return PJRT_NO_MEMORY(call);
             i++;
             continue;
         }
         in_class = expression[i] == '[' || (in_class && expression[i] != ']');
         if (!ttt__text_add(out, expression + i, 1))
-            return false;
+            return PJRT_NO_MEMORY(call);
     }
-    return true;
+    return NULL;
 }
 
 pjrt_status *ttt__pattern_compile(ttt__pattern *pattern, const char *expression, size_t size,
@@ -83,9 +87,10 @@ pjrt_status *ttt__pattern_compile(ttt__pattern *pattern, const char *expression,
         return NULL;
     if (size > 1 << 16)
         return PJRT_FAIL(INVALID_ARGUMENT, call, "a pattern of %zu bytes is too long", size);
-    if (!translate(expression, size, &own)) {
+    pjrt_status *st = translate(expression, size, &own);
+    if (st != NULL) {
         free(own.data);
-        return PJRT_NO_MEMORY(call);
+        return st;
     }
     uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | PCRE2_DOLLAR_ENDONLY |
                        (flags & TTT__LINES ? PCRE2_MULTILINE : 0);

@@ -159,6 +159,9 @@ static void refused(void **state)
         {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(\"},"
          "\"behavior\":\"Isolated\"}}",
          "is not understood"},
+        {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[a\\\\W]\"},"
+         "\"behavior\":\"Isolated\"}}",
+         "\\W within brackets"},
         {"{\"model\":", "line 1"},
         {"   ", "the file is empty"},
         {"YQ== 0\nYQ 1\n", "line 2 is not a token"},
