@@ -19,6 +19,8 @@ static const char call[] = "engine";
 static pjrt_status *load_weights(ttt_engine *e, const char *folder)
 {
     PJRT_TRY(ttt__model_hash(folder, e->hash));
+    if (e->kernels || e->weights != HLO_F32)
+        return ttt_model_load_packed(e->place, folder, e->weights, &e->model);
     return ttt_model_load(e->place, folder, TTT_SEPARATE, HLO_F32, &e->model);
 }
 
@@ -44,8 +46,12 @@ static void choose_spans(ttt_engine *e, int64_t span)
 pjrt_status *ttt__engine_need(ttt_engine *e, ttt_program **program, ttt_task_kind kind,
                               int64_t batch, int64_t time)
 {
-    ttt_task task = {
-        .kind = kind, .batch = batch, .time = time, .context = e->context, .compute = e->compute};
+    ttt_task task = {.kind = kind,
+                     .batch = batch,
+                     .time = time,
+                     .context = e->context,
+                     .compute = e->compute,
+                     .kernels = e->kernels};
     return *program != NULL ? NULL : ttt_task_compile(&task, e->model, program);
 }
 
@@ -97,6 +103,8 @@ pjrt_status *ttt_engine_open(const ttt_place *place, const char *folder,
     e->batch = options->batch == 0 ? 1 : options->batch;
     e->context = options->context == 0 ? 2048 : options->context;
     e->compute = options->compute == HLO_TYPE_NONE ? HLO_F32 : options->compute;
+    e->weights = options->weights == HLO_TYPE_NONE ? HLO_F32 : options->weights;
+    e->kernels = place->kernels && place->n_devices == 1 && !options->no_kernels;
     pjrt_status *st = open_engine(e, folder, options->span == 0 ? 512 : options->span);
     if (st != NULL)
         ttt_engine_free(e);

@@ -21,7 +21,8 @@ struct ttt_engine {
     ttt_model *model;
     uint64_t hash[2];
     int64_t batch, context;
-    hlo_type compute;
+    hlo_type compute, weights;
+    bool kernels;      /* programs call them; matrices are then packed */
     hlo_spec spec;     /* of [batch, …] */
     ttt_states *parts; /* of one sequence */
     /* Several tokens at once are read from multiples of this position on: learners' mini-batches;

@@ -35,6 +35,8 @@ typedef struct ttt_engine_options {
     int64_t context;  /* the longest sequence that attention remembers; 0: 2048 */
     int64_t span;     /* tokens that reading takes at once, at most; 0: 512 */
     hlo_type compute; /* of activations and products: f32 or bf16; none: f32 */
+    hlo_type weights; /* of matrices in memory: f32, bf16 or s8; none: f32 */
+    bool no_kernels; /* all is left to the compiler; else kernels are called where there are some */
 } ttt_engine_options;
 
 typedef struct ttt_engine ttt_engine;

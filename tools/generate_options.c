@@ -26,6 +26,21 @@ bool engine_set_dtype(const char *text, void *field)
     return strcmp(text, hlo_type_name(*type)) == 0;
 }
 
+bool engine_set_weights(const char *text, void *field)
+{
+    static const struct {
+        const char *name;
+        hlo_type type;
+    } types[] = {{"f32", HLO_F32}, {"bf16", HLO_BF16}, {"s8", HLO_S8}};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        if (strcmp(text, types[i].name) == 0) {
+            *(hlo_type *)field = types[i].type;
+            return true;
+        }
+    }
+    return false;
+}
+
 bool sampling_set_real(const char *text, void *field)
 {
     char *end;
@@ -70,7 +85,9 @@ pjrt_status *generator_open(generator *g, const cmd_common *common, const engine
     ttt_engine_options options = {.batch = batch,
                                   .context = choice->context > context ? choice->context : context,
                                   .span = choice->span,
-                                  .compute = choice->dtype};
+                                  .compute = choice->dtype,
+                                  .weights = choice->weights,
+                                  .no_kernels = choice->no_kernels};
     return ttt_engine_open(g->place, g->folder, &options, &g->engine);
 }
 

@@ -16,8 +16,9 @@ bool text_list_add(const char *text, void *field);
 
 typedef struct engine_choice {
     const char *model, *tokenizer, *cache;
-    hlo_type dtype;
+    hlo_type dtype, weights;
     int context, span;
+    bool no_kernels;
 } engine_choice;
 
 #define ENGINE_OPTIONS(type, member)                                                             \
@@ -25,21 +26,29 @@ typedef struct engine_choice {
         {"tokenizer", "", CMD_TEXT, offsetof(type, member.tokenizer), 0, NULL},                  \
         {"cache", "", CMD_TEXT, offsetof(type, member.cache), 0, NULL},                          \
         {"dtype", "f32 or bf16", CMD_CUSTOM, offsetof(type, member.dtype), 0, engine_set_dtype}, \
+        {"weights", "f32, bf16 or s8", CMD_CUSTOM, offsetof(type, member.weights),               \
+         0,         engine_set_weights},                                                         \
+        {"no-kernels", "", CMD_FLAG, offsetof(type, member.no_kernels), 0, NULL},                \
         {"context", "a number of tokens", CMD_NUMBER, offsetof(type, member.context), 1 << 30,   \
          NULL},                                                                                  \
     {                                                                                            \
         "span", "a number of tokens", CMD_NUMBER, offsetof(type, member.span), 1 << 20, NULL     \
     }
 bool engine_set_dtype(const char *text, void *field);
-#define ENGINE_OPTIONS_HELP                                                                     \
-    "  --model DIR        a folder with config.json and model.safetensors, or of a run: its\n"  \
-    "                     newest checkpoint\n"                                                  \
-    "  --tokenizer F      bytes or a tokenizer's file; default: the one beside the model, or\n" \
-    "                     beside its run\n"                                                     \
-    "  --dtype T          of activations and products: f32 (default) or bf16\n"                 \
-    "  --context N        the longest sequence that attention remembers; others need none\n"    \
-    "  --span N           tokens that reading takes at once, at most (512)\n"                   \
-    "  --cache DIR        of compiled programs; none\n"                                         \
+bool engine_set_weights(const char *text, void *field);
+#define ENGINE_OPTIONS_HELP                                                                      \
+    "  --model DIR        a folder with config.json and model.safetensors, or of a run: its\n"   \
+    "                     newest checkpoint\n"                                                   \
+    "  --tokenizer F      bytes or a tokenizer's file; default: the one beside the model, or\n"  \
+    "                     beside its run\n"                                                      \
+    "  --dtype T          of activations and products: f32 (default) or bf16\n"                  \
+    "  --weights T        of matrices in memory: f32 (default), bf16 or s8, which is a quarter " \
+    "of\n"                                                                                       \
+    "                     the memory and of the time of a token\n"                               \
+    "  --no-kernels       leave all to the compiler\n"                                           \
+    "  --context N        the longest sequence that attention remembers; others need none\n"     \
+    "  --span N           tokens that reading takes at once, at most (512)\n"                    \
+    "  --cache DIR        of compiled programs; none\n"                                          \
     "  --plugin P         cpu (default), tpu, cuda or a path\n"
 
 #define SAMPLING_OPTIONS(type, member)                                                            \
