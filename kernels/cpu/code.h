@@ -45,7 +45,10 @@ typedef struct step_head {
 typedef struct product_part {
     int64_t batch, k, n; /* of the whole */
     int64_t first, end;
-    const float *x;     /* [batch, k] */
+    const float *x; /* [batch, k] */
+    /* The same for more than one row, but for what is left over of k: [batch / 4, rounded up;
+     * k / lanes; 4; lanes], zeros for rows that are not there. */
+    const float *panels;
     const void *w;      /* [n, k] */
     const float *scale; /* [n], with s8 */
     float *y;           /* [batch, n] */

@@ -1,10 +1,15 @@
 /*
  * Rows of weights times a few rows of activations. With one row of activations this is the speed of
- * memory: weights are read once, in order, several rows side by side. With more, each piece of a
- * weight's row that has been read and widened serves several rows.
+ * memory: weights are read once, all in order, as the processor likes it best. With more, each
+ * piece of a weight's row that has been read and widened serves several rows, and rows are cut so
+ * that the activations' pieces stay in the nearest cache.
  */
 #include "kernels/cpu/code.h"
 #include "kernels/cpu/lanes.h"
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
 
 /* LANES weights from memory as floats. */
 typedef uint16_t half_lanes __attribute__((vector_size(2 * CODE_LANES)));
@@ -36,11 +41,19 @@ INLINE float one_bf16(const void *w, int64_t at)
     return y;
 }
 
+/* The compiler would take bytes one by one; the processors have an instruction. */
 INLINE vec widen_s8(const void *w, int64_t at)
 {
+    const int8_t *from = (const int8_t *)w + at;
+#if defined(__AVX512F__)
+    return (vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)from)));
+#elif defined(__AVX2__)
+    return (vec)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)from)));
+#else
     byte_lanes x;
-    memcpy(&x, (const int8_t *)w + at, sizeof x);
+    memcpy(&x, from, sizeof x);
     return __builtin_convertvector(__builtin_convertvector(x, ivec), vec);
+#endif
 }
 
 INLINE float one_s8(const void *w, int64_t at)
@@ -51,92 +64,101 @@ INLINE float one_s8(const void *w, int64_t at)
 typedef vec (*widen)(const void *w, int64_t at);
 typedef float (*one)(const void *w, int64_t at);
 
-/* `rows` rows of weights from row n with `batch` rows of x from row b. */
-INLINE void block(int rows, int batch, const product_part *p, int64_t n, int64_t b, widen wide,
-                  one single)
+/* Vectors in flight, and bytes that are asked for ahead: the processor's own foresight ends at a
+ * page. */
+enum { AT_ONCE = 8, AHEAD = 4096 };
+
+/* One row of weights, of `size` bytes each, one of activations. */
+INLINE float row_by_row(const product_part *p, int64_t n, int size, widen wide, one single)
 {
-    vec sum[4][4];
-    int64_t k = p->k, even = k - k % LANES;
-    const float *x = p->x + b * k;
-    UNROLLED
-    for (int r = 0; r < rows; r++) {
+    int64_t k = p->k, j = 0, from = n * k;
+    vec sum[AT_ONCE] = {{0}};
+    for (; j + AT_ONCE * LANES <= k; j += AT_ONCE * LANES) {
+        for (int64_t i = 0; i < AT_ONCE * LANES * size; i += 64)
+            __builtin_prefetch((const char *)p->w + (from + j) * size + i + AHEAD);
         UNROLLED
-        for (int i = 0; i < batch; i++)
-            sum[r][i] = (vec){0};
+        for (int i = 0; i < AT_ONCE; i++)
+            sum[i] += wide(p->w, from + j + i * LANES) * load(p->x + j + i * LANES);
     }
-    for (int64_t j = 0; j < even; j += LANES) {
-        vec at[4];
+    for (; j + LANES <= k; j += LANES)
+        sum[0] += wide(p->w, from + j) * load(p->x + j);
+    sum[0] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    sum[4] = (sum[4] + sum[5]) + (sum[6] + sum[7]);
+    float y = sum_of(sum[0] + sum[4]);
+    for (; j < k; j++)
+        y += single(p->w, from + j) * p->x[j];
+    return y;
+}
+
+/* `rows` rows of weights from row n with the four rows of activations of one panel. */
+INLINE void by_panel(int rows, const product_part *p, int64_t n, int64_t b, widen wide, one single)
+{
+    int64_t k = p->k, j = 0;
+    const float *x = p->panels + b * (k / LANES * LANES);
+    vec sum[16] = {{0}};
+    for (; j + LANES <= k; j += LANES, x += 4 * LANES) {
+        vec w[4];
         UNROLLED
-        for (int i = 0; i < batch; i++)
-            at[i] = load(x + i * k + j);
+        for (int r = 0; r < rows; r++)
+            w[r] = wide(p->w, (n + r) * k + j);
         UNROLLED
-        for (int r = 0; r < rows; r++) {
-            vec w = wide(p->w, (n + r) * k + j);
+        for (int i = 0; i < 4; i++) {
+            vec at = load(x + i * LANES);
             UNROLLED
-            for (int i = 0; i < batch; i++)
-                sum[r][i] += w * at[i];
+            for (int r = 0; r < rows; r++)
+                sum[4 * r + i] += w[r] * at;
         }
     }
-    for (int r = 0; r < rows; r++) {
-        for (int i = 0; i < batch; i++) {
-            float y = sum_of(sum[r][i]);
-            for (int64_t j = even; j < k; j++)
-                y += single(p->w, (n + r) * k + j) * x[i * k + j];
-            p->y[(b + i) * p->n + n + r] = p->scale == NULL ? y : y * p->scale[n + r];
+    float made[16];
+    store8(made, sums8(sum));
+    if (rows > 2)
+        store8(made + 8, sums8(sum + 8));
+    for (int64_t i = b; i < b + 4 && i < p->batch; i++) {
+        for (int r = 0; r < rows; r++) {
+            float y = made[4 * r + i - b];
+            for (int64_t l = j; l < k; l++)
+                y += single(p->w, (n + r) * k + l) * p->x[i * k + l];
+            p->y[i * p->n + n + r] = y;
         }
     }
 }
 
-INLINE void rows_of(int rows, const product_part *p, int64_t n, widen wide, one single)
-{
-    int64_t b = 0;
-    for (; b + 4 <= p->batch; b += 4)
-        block(rows, 4, p, n, b, wide, single);
-    switch (p->batch - b) {
-    case 3:
-        block(rows, 3, p, n, b, wide, single);
-        break;
-    case 2:
-        block(rows, 2, p, n, b, wide, single);
-        break;
-    case 1:
-        block(rows, 1, p, n, b, wide, single);
-        break;
-    default:
-        break;
-    }
-}
+/* As many rows of weights as there are registers for four sums of each. */
+enum { ROWS = CODE_LANES == 16 ? 4 : 3 };
 
-/* Two rows of weights with four of activations, or four with one: eight sums at most stay in
- * registers beside what they are made of. */
-INLINE void part(const product_part *p, widen wide, one single)
+INLINE void part(const product_part *p, int size, widen wide, one single)
 {
     int64_t n = p->first;
-    if (p->batch == 1) {
-        for (; n + 4 <= p->end; n += 4)
-            block(4, 1, p, n, 0, wide, single);
-    } else {
-        for (; n + 2 <= p->end; n += 2)
-            rows_of(2, p, n, wide, single);
+    for (; n < p->end && p->batch == 1; n++)
+        p->y[n] = row_by_row(p, n, size, wide, single);
+    for (; n + ROWS <= p->end; n += ROWS) {
+        for (int64_t b = 0; b < p->batch; b += 4)
+            by_panel(ROWS, p, n, b, wide, single);
     }
-    for (; n < p->end; n++)
-        rows_of(1, p, n, wide, single);
+    for (; n < p->end; n++) {
+        for (int64_t b = 0; b < p->batch; b += 4)
+            by_panel(1, p, n, b, wide, single);
+    }
+    for (int64_t b = 0; b < p->batch && p->scale != NULL; b++) {
+        for (n = p->first; n < p->end; n++)
+            p->y[b * p->n + n] *= p->scale[n];
+    }
 }
 
 void CODE(product_f32)(const product_part *p);
 void CODE(product_f32)(const product_part *p)
 {
-    part(p, widen_f32, one_f32);
+    part(p, 4, widen_f32, one_f32);
 }
 
 void CODE(product_bf16)(const product_part *p);
 void CODE(product_bf16)(const product_part *p)
 {
-    part(p, widen_bf16, one_bf16);
+    part(p, 2, widen_bf16, one_bf16);
 }
 
 void CODE(product_s8)(const product_part *p);
 void CODE(product_s8)(const product_part *p)
 {
-    part(p, widen_s8, one_s8);
+    part(p, 1, widen_s8, one_s8);
 }

@@ -25,6 +25,22 @@ static void state_room(layout *l, const scan_work *s, scan_state *state)
     }
 }
 
+/* With one layer there are only z1 and g1. */
+static void trained_room(layout *l, scan_work *s)
+{
+    float **wide[] = {&s->z1, &s->g1, &s->x, &s->slope, &s->r}, **slim[] = {&s->z2, &s->g2};
+    for (int i = 0; i < (s->learner.layers == 1 ? 2 : 5); i++)
+        *wide[i] = room(l, s->b * s->n);
+    for (int i = 0; i < (s->learner.layers == 1 ? 0 : 2); i++)
+        *slim[i] = room(l, s->b * s->d);
+}
+
+void CODE(scan_train_into)(scan_work *s, float *trained)
+{
+    layout l = {trained, 0};
+    trained_room(&l, s);
+}
+
 static void gradients_room(layout *l, const scan_work *s, scan_gradients *g)
 {
     int64_t b = s->b, n = s->n, d = s->d, groups;
@@ -43,6 +59,7 @@ static void gradients_room(layout *l, const scan_work *s, scan_gradients *g)
     groups = (s->job->count + s->job->group - 1) / s->job->group;
     g->kept = room(l, groups * s->state_size);
     g->inner = room(l, s->job->group * s->state_size);
+    g->trained = room(l, s->job->group * s->trained_size);
 }
 
 size_t CODE(scan_lay_out)(const scan_job *job, bool backward, float *base, scan_work *s)
@@ -55,14 +72,14 @@ size_t CODE(scan_lay_out)(const scan_job *job, bool backward, float *base, scan_
         s->row[i] = layer_out(&s->learner, i) + GAP;
     state_room(&l, s, &s->state);
     s->state_size = (int64_t)l.used;
+    trained_room(&l, s);
+    s->trained_size = (int64_t)l.used - s->state_size;
     float **square[] = {&s->eta, &s->p1, &s->m1, &s->p2, &s->m2};
-    float **wide[] = {&s->z1, &s->x, &s->slope, &s->r, &s->g1, &s->y, &s->xb, &s->weighed};
+    float **wide[] = {&s->y, &s->xb, &s->weighed};
     for (size_t i = 0; i < sizeof square / sizeof *square; i++)
         *square[i] = room(&l, s->b * s->bp);
     for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
         *wide[i] = room(&l, s->b * s->n);
-    s->z2 = room(&l, s->b * s->d);
-    s->g2 = room(&l, s->b * s->d);
     s->h = room(&l, s->d);
     s->turned = room(&l, s->n * s->bp);
     s->scratch = room(&l, (s->n + s->d) * s->bp);

@@ -1,7 +1,7 @@
 /*
  * The gradients of a scan. The way forward is gone once, keeping the state every so many
- * mini-batches; then, group by group from the last, the states within are computed again, and the
- * mini-batches gone through backwards. Of a mini-batch everything but the state is computed again.
+ * mini-batches; then, group by group from the last, the states within are computed again, and kept
+ * with the gradients that moved them, and the mini-batches gone through backwards.
  */
 #include "kernels/cpu/scan_inside.h"
 
@@ -213,7 +213,6 @@ static void mini_batch_backward(scan_work *s, const scan_state *state, int64_t u
                 job->d_eta + at * b * b};
     const float *d_answers = job->d_answers + at * b * d, *dy = d_answers;
     CODE(scan_open)(s, unit, i);
-    CODE(scan_train)(s, state);
     CODE(scan_answer_first)(s, state, s->y, t->slope_b);
     memset(t->dm, 0, (size_t)(b * s->bp) * sizeof(float));
     memset(t->de, 0, (size_t)b * sizeof(float));
@@ -251,38 +250,43 @@ static void forwards(scan_work *s, const scan_state *state, int64_t unit, int64_
     CODE(scan_move)(s, state);
 }
 
+/* Mini-batches [first, end), from the state kept before them. */
+static void group_backward(scan_work *s, int64_t unit, int64_t first, int64_t end)
+{
+    scan_gradients *t = &s->back;
+    scan_state at = state_at(s, t->kept, first / s->job->group);
+    copy_state(s, &at, &s->state);
+    for (int64_t i = first; i < end; i++) {
+        at = state_at(s, t->inner, i - first);
+        copy_state(s, &s->state, &at);
+        CODE(scan_train_into)(s, t->trained + (i - first) * s->trained_size);
+        forwards(s, &s->state, unit, i);
+    }
+    for (int64_t i = end - 1; i >= first; i--) {
+        at = state_at(s, t->inner, i - first);
+        CODE(scan_train_into)(s, t->trained + (i - first) * s->trained_size);
+        mini_batch_backward(s, &at, unit, i);
+    }
+}
+
 void CODE(scan_backward)(const scan_job *job, int64_t unit, float *scratch);
 void CODE(scan_backward)(const scan_job *job, int64_t unit, float *scratch)
 {
     scan_work s;
-    int64_t group = job->group, groups = (job->count + group - 1) / group, d = job->learner.d;
+    int64_t group = job->group, last = (job->count - 1) / group * group, d = job->learner.d;
     CODE(scan_lay_out)(job, true, scratch, &s);
     CODE(scan_read_state)(&s, unit, job->w, job->b, &s.state);
     CODE(scan_read_state)(&s, unit, job->d_w_end, job->d_b_end, &s.back.state);
     memset(job->d_scale + unit * d, 0, (size_t)d * sizeof(float));
     memset(job->d_bias + unit * d, 0, (size_t)d * sizeof(float));
-    for (int64_t i = 0; i < (groups - 1) * group + 1 && i < job->count; i++) {
-        if (i % group == 0) {
-            scan_state kept = state_at(&s, s.back.kept, i / group);
+    for (int64_t i = 0; i <= last && i < job->count; i++) {
+        scan_state kept = state_at(&s, s.back.kept, i / group);
+        if (i % group == 0)
             copy_state(&s, &s.state, &kept);
-        }
-        if (i < (groups - 1) * group)
+        if (i < last)
             forwards(&s, &s.state, unit, i);
     }
-    for (int64_t first = (groups - 1) * group; first >= 0; first -= group) {
-        int64_t end = first + group < job->count ? first + group : job->count;
-        scan_state at = state_at(&s, s.back.kept, first / group);
-        copy_state(&s, &at, &s.state);
-        for (int64_t i = first; i < end; i++) {
-            scan_state inner = state_at(&s, s.back.inner, i - first);
-            copy_state(&s, &s.state, &inner);
-            if (i < end - 1)
-                forwards(&s, &s.state, unit, i);
-        }
-        for (int64_t i = end - 1; i >= first; i--) {
-            scan_state inner = state_at(&s, s.back.inner, i - first);
-            mini_batch_backward(&s, &inner, unit, i);
-        }
-    }
+    for (int64_t first = last; first >= 0 && job->count > 0; first -= group)
+        group_backward(&s, unit, first, first + group < job->count ? first + group : job->count);
     CODE(scan_write_state)(&s, unit, &s.back.state, job->d_w, job->d_b);
 }

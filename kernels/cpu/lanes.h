@@ -46,19 +46,6 @@ INLINE vec all(float x)
     return x - (vec){0};
 }
 
-INLINE float sum_of(vec v)
-{
-    float part[LANES];
-    memcpy(part, &v, sizeof part);
-    UNROLLED
-    for (int half = LANES / 2; half > 0; half /= 2) {
-        UNROLLED
-        for (int i = 0; i < half; i++)
-            part[i] += part[i + half];
-    }
-    return part[0];
-}
-
 INLINE vec vmin(vec a, vec b)
 {
     ivec less = a < b;
@@ -107,6 +94,26 @@ INLINE void store8(float *p, vec8 v)
     *(vec8_anywhere *)p = v;
 }
 
+/* The halves of a wider vector, added up. */
+INLINE vec8 fold(vec v)
+{
+    vec8 part[LANES / 8];
+    memcpy(part, &v, sizeof part);
+    UNROLLED
+    for (int i = 1; i < LANES / 8; i++)
+        part[0] += part[i];
+    return part[0];
+}
+
+INLINE float sum_of(vec v)
+{
+    vec8 s = fold(v);
+    s += __builtin_shufflevector(s, s, 4, 5, 6, 7, 0, 1, 2, 3);
+    s += __builtin_shufflevector(s, s, 2, 3, 0, 1, 6, 7, 4, 5);
+    s += __builtin_shufflevector(s, s, 1, 0, 3, 2, 5, 4, 7, 6);
+    return s[0];
+}
+
 /* Rows become columns. */
 INLINE void turn8(vec8 r[8])
 {
@@ -138,14 +145,8 @@ INLINE vec8 sums8(const vec *v)
 {
     vec8 r[8];
     UNROLLED
-    for (int i = 0; i < 8; i++) {
-        vec8 part[LANES / 8];
-        memcpy(part, &v[i], sizeof part);
-        r[i] = part[0];
-        UNROLLED
-        for (int j = 1; j < LANES / 8; j++)
-            r[i] += part[j];
-    }
+    for (int i = 0; i < 8; i++)
+        r[i] = fold(v[i]);
     turn8(r);
     return ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7]));
 }

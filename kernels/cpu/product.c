@@ -32,22 +32,43 @@ static int bytes_of(ffi_type type)
     return type == FFI_F32 ? 4 : (type == FFI_BF16 ? 2 : 1);
 }
 
+/* x [batch, k] into panels; see product_part. */
+static void fill_panels(const product_part *t, int64_t lanes, float *to)
+{
+    for (int64_t b = 0; b < t->batch; b += 4) {
+        for (int64_t j = 0; j + lanes <= t->k; j += lanes) {
+            for (int64_t i = b; i < b + 4; i++, to += lanes) {
+                if (i < t->batch)
+                    memcpy(to, t->x + i * t->k + j, (size_t)lanes * sizeof *to);
+                else
+                    memset(to, 0, (size_t)lanes * sizeof *to);
+            }
+        }
+    }
+}
+
 /* Activations as floats, where they are not: x before, y after. */
-static void run(ffi_call *c, product_call *p, ffi_array x)
+static void run(ffi_call *c, product_call *p, ffi_array x, int64_t lanes)
 {
     product_part *t = &p->whole;
     size_t inputs = x.type == FFI_F32 ? 0 : (size_t)(t->batch * t->k);
-    size_t all = inputs + (p->y.type == FFI_F32 ? 0 : (size_t)(t->batch * t->n));
+    size_t outputs = p->y.type == FFI_F32 ? 0 : (size_t)(t->batch * t->n);
+    size_t panels = t->batch == 1 ? 0 : (size_t)((t->batch + 3) / 4 * 4 * t->k);
+    size_t all = inputs + outputs + panels;
     float *scratch = all == 0 ? NULL : arrays_scratch(c, 1, &all);
     if (c->failed)
         return;
     if (inputs > 0)
         arrays_read(x, 0, t->batch * t->k, scratch);
     t->x = inputs > 0 ? scratch : x.data;
-    t->y = p->y.type == FFI_F32 ? p->y.data : scratch + inputs;
+    t->y = outputs > 0 ? scratch + inputs : p->y.data;
+    if (panels > 0) {
+        t->panels = scratch + inputs + outputs;
+        fill_panels(t, lanes, scratch + inputs + outputs);
+    }
     int64_t pieces = (t->n + p->rows - 1) / p->rows;
     parallel_run(c, parallel_workers(c, pieces), pieces, one_piece, p);
-    if (p->y.type != FFI_F32)
+    if (outputs > 0)
         arrays_write(t->y, t->batch * t->n, p->y, 0);
     free(scratch);
 }
@@ -73,8 +94,8 @@ XLA_FFI_Error *handle_product(XLA_FFI_CallFrame *frame)
                                : (w.type == FFI_BF16 ? code->product_bf16 : code->product_s8);
     t->w = w.data;
     int64_t row = t->k * bytes_of(w.type);
-    p.rows = (row > 0 ? PIECE / row : 0) / 4 * 4;
-    p.rows = p.rows < 4 ? 4 : p.rows;
-    run(&c, &p, x);
+    p.rows = (row > 0 ? PIECE / row : 0) / 12 * 12; /* threes and fours */
+    p.rows = p.rows < 12 ? 12 : p.rows;
+    run(&c, &p, x, code->lanes);
     return ffi_end(&c);
 }

@@ -26,6 +26,7 @@ typedef struct scan_gradients {
     float *h, *u, *du, *dh; /* [d] */
     scan_state state;
     float *kept, *inner; /* states between groups, and within one */
+    float *trained;      /* within a group: what scan_train left, for each mini-batch */
 } scan_gradients;
 
 typedef struct scan_work {
@@ -33,9 +34,10 @@ typedef struct scan_work {
     learner_shape learner;
     int64_t b, bp, d, n; /* tokens; up to a multiple of LANES; lanes; what layer 0 gives out */
     int64_t row[2];      /* of the weights */
-    int64_t state_size;
-    float *eta, *p1, *m1, *p2, *m2;                    /* [b, bp] */
-    float *z1, *x, *slope, *r, *g1, *z2, *g2, *y, *xb; /* [b, ·] */
+    int64_t state_size, trained_size;
+    float *eta, *p1, *m1, *p2, *m2;           /* [b, bp] */
+    float *z1, *g1, *x, *slope, *r, *z2, *g2; /* [b, ·]: what scan_train leaves */
+    float *y, *xb;                            /* [b, ·] */
     float *weighed, *turned, *h, *scratch;
     scan_state state;
     scan_gradients back;
@@ -45,6 +47,8 @@ typedef struct scan_work {
 
 /* Divides `base` up; with NULL only the number of floats is found. */
 size_t CODE(scan_lay_out)(const scan_job *job, bool backward, float *base, scan_work *s);
+/* Where scan_train leaves what it computes: trained_size floats. */
+void CODE(scan_train_into)(scan_work *s, float *trained);
 /* Weights and biases of a unit into a state, and out of one. */
 void CODE(scan_read_state)(const scan_work *s, int64_t unit, const float *const w[2],
                            const float *const b[2], const scan_state *to);
