@@ -22,6 +22,15 @@ static int64_t place_at(const ttt_engine *e, int64_t position)
     return c->mini_batch_size == 0 ? position : position % c->mini_batch_size;
 }
 
+/* Sums of a learner's gradients: zero, and left out, where a mini-batch begins. */
+static bool left_out(const ttt_engine *e, const ttt_state_about *about, const char *name)
+{
+    static const char end[] = "_sum";
+    size_t length = strlen(name), tail = sizeof end - 1;
+    return ttt_mixer_learns(e->model->config.mixer) && about->place == 0 && length > tail &&
+           strcmp(name + length - tail, end) == 0;
+}
+
 /* ---- out ---------------------------------------------------------------------------------------
  */
 
@@ -31,7 +40,7 @@ static int list_parts(const ttt_engine *e, const ttt_state_about *about, ttt__pa
     int count = 0;
     for (int i = 0; i < e->parts->count; i++) {
         const ttt_state_part *part = &e->parts->list[i];
-        if (shared(part->name) || (about->place == 0 && ttt__part_sums(part->name)))
+        if (shared(part->name) || left_out(e, about, part->name))
             continue;
         parts[count] = (ttt__part){.name = part->name, .shape = part->shape};
         if (ttt__part_grows(part->name))

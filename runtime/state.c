@@ -48,11 +48,6 @@ bool ttt__part_grows(const char *name)
     return ends_with(name, ".keys") || ends_with(name, ".values");
 }
 
-bool ttt__part_sums(const char *name)
-{
-    return ends_with(name, "_sum");
-}
-
 int ttt__state_find(const ttt_state *state, const char *name)
 {
     for (int i = 0; i < state->count; i++) {

@@ -42,8 +42,6 @@ int ttt__state_find(const ttt_state *state, const char *name);
 /* Whether that part has a row for each token of the sequence, in dimension 1: attention's keys and
  * values. */
 bool ttt__part_grows(const char *name);
-/* Whether that part is a sum of gradients. */
-bool ttt__part_sums(const char *name);
 
 /* XXH3-128 of the network and of the weights in a model's folder. */
 PJRT_MUST_CHECK pjrt_status *ttt__model_hash(const char *folder, uint64_t hash[2]);
