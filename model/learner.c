@@ -40,7 +40,7 @@ static normalised normalise(hlo_graph *g, const learner *l, hlo_val z)
 {
     hlo_val centred = hlo_sub(g, z, row_mean(g, l, z));
     hlo_val variance = row_mean(g, l, hlo_mul(g, centred, centred));
-    hlo_val inverse = hlo_rsqrt(g, hlo_add(g, variance, hlo_like(g, variance, l->epsilon)));
+    hlo_val inverse = hlo_rsqrt(g, hlo_add(g, variance, hlo_like(g, variance, LEARNER_EPSILON)));
     return (normalised){hlo_mul(g, centred, inverse), inverse};
 }
 

@@ -24,10 +24,12 @@ typedef struct learner {
     hlo_val w[LEARNER_MAX_LAYERS]; /* where learning starts: [H, in, out] */
     hlo_val b[LEARNER_MAX_LAYERS]; /* [H, 1, out]; null: there are no biases */
     hlo_val norm_scale,
-        norm_bias; /* [H, d], not trained at test time; null: no norm, no residual */
-    double epsilon;
+        norm_bias;    /* [H, d], not trained at test time; null: no norm, no residual */
     bool matrix_sums; /* sums over lanes as products with a matrix of ones */
+    bool call_scan;   /* the kernel "ttt_scan" in place of the dual form, where it can be */
 } learner;
+
+#define LEARNER_EPSILON 1e-6 /* of the norm */
 
 /* What the learner changes, for each sequence: weights [B, H, in, out], biases [B, H, 1, out]. */
 typedef struct learner_state {

@@ -9,6 +9,7 @@
 #include "model/learner_inside.h"
 
 #include <math.h>
+#include <string.h>
 
 /* What the loop is given for each mini-batch, in this order; what is not needed is left out. */
 typedef enum loop_input {
@@ -118,6 +119,11 @@ static void choose_groups(int64_t n, int64_t least, int64_t levels[HLO_MAX_CHECK
 learner_result learner_dual(hlo_graph *g, const learner *l, const learner_data *data,
                             learner_state *state, int64_t group)
 {
+    int64_t levels[HLO_MAX_CHECKPOINT_LEVELS] = {0};
+    choose_groups(hlo_dim(g, data->k, 0), group, levels);
+    if (learner_can_call(g, l, data))
+        return (learner_result){
+            .answers = learner_called(g, l, data, state, levels[0] == 0 ? 1 : levels[0])};
     loop p = {.l = l};
     hlo_val in[N_INPUTS], carry[2 * LEARNER_MAX_LAYERS], out[2];
     hlo_val product = hlo_einsum(g, "nbhtd,nbhsd->nbhts", data->q, data->k);
@@ -137,7 +143,7 @@ learner_result learner_dual(hlo_graph *g, const learner *l, const learner_data *
     if (resets)
         p.start = learner_start(g, l, hlo_dim(g, data->k, 1));
     hlo_scan_options options = {0};
-    choose_groups(hlo_dim(g, data->k, 0), group, options.checkpoint);
+    memcpy(options.checkpoint, levels, sizeof levels);
     int n = learner_pack(l, state, carry);
     hlo_scan(g, mini_batch, &p, carry, n, in, resets ? N_INPUTS : IN_FRESH, out, 2, &options);
     learner_unpack(l, carry, state);

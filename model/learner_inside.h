@@ -23,6 +23,12 @@ typedef struct learner_tokens {
     hlo_val res;
 } learner_tokens;
 
+/* The kernel computes what is asked for; then the answers by it, in place of the loop. States are
+ * kept every `group` mini-batches. */
+bool learner_can_call(hlo_graph *g, const learner *l, const learner_data *data);
+hlo_val learner_called(hlo_graph *g, const learner *l, const learner_data *data,
+                       learner_state *state, int64_t group);
+
 /* Forwards and backwards; `first` is k through layer 0 already. */
 learner_tokens learner_train(hlo_graph *g, const learner_at *at, hlo_val first, hlo_val k,
                              hlo_val target, hlo_val fresh);

@@ -30,7 +30,9 @@ static int64_t width_out(const ttt_config *c, int i)
 static learner learner_of(hlo_graph *g, const net_layer *l)
 {
     const ttt_config *c = l->net->config;
-    learner made = {.n_layers = layers_of(c), .epsilon = 1e-6, .matrix_sums = l->net->matrix_sums};
+    learner made = {.n_layers = layers_of(c),
+                    .matrix_sums = l->net->matrix_sums,
+                    .call_scan = l->net->call_scan};
     for (int i = 0; i < made.n_layers; i++) {
         hlo_shape shape = HLO_SHAPE(net_wide(l->net), c->n_heads, width_in(c, i), width_out(c, i));
         made.w[i] = c->learnable_w0 ? mixer_param(g, l, weight_names[i]) : hlo_full(g, shape, 0);
@@ -440,7 +442,7 @@ static hlo_val called_step(hlo_graph *g, const net_layer *l, const mixer_heads *
         {"layers", HLO_ATTR_INT, .integer = made.n_layers},
         {"mini_batch", HLO_ATTR_INT, .integer = c->mini_batch_size},
         {"theta", HLO_ATTR_FLOAT, .real = c->rope_theta},
-        {"epsilon", HLO_ATTR_FLOAT, .real = made.epsilon},
+        {"epsilon", HLO_ATTR_FLOAT, .real = LEARNER_EPSILON},
         {"rate", HLO_ATTR_FLOAT, .real = rate_factor(c)},
     };
     hlo_custom_call(g,

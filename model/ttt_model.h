@@ -212,6 +212,7 @@ typedef struct ttt_net {
     /* Operations written by hand in place of parts of the graph, by the names and contracts of
      * kernels/ttt_kernels.h: for programs that run where their handlers are registered. */
     bool call_step;    /* "ttt_step", where the learner is the paper's */
+    bool call_scan;    /* "ttt_scan" and its gradient, the same */
     bool call_product; /* "ttt_product", of packed matrices and one token a sequence */
     /* On a mesh: the axes that sequences are split over, "data+fsdp"; NULL: they are not. */
     const char *batch_axes;

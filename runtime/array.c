@@ -58,6 +58,11 @@ void ttt_place_free(ttt_place *place)
     free(place);
 }
 
+bool ttt_place_calls(const ttt_place *place)
+{
+    return place->kernels && place->n_devices == 1;
+}
+
 pjrt_status *ttt_place_cache(ttt_place *place, const char *folder)
 {
     char *copy = strdup(folder);

@@ -104,7 +104,7 @@ pjrt_status *ttt_engine_open(const ttt_place *place, const char *folder,
     e->context = options->context == 0 ? 2048 : options->context;
     e->compute = options->compute == HLO_TYPE_NONE ? HLO_F32 : options->compute;
     e->weights = options->weights == HLO_TYPE_NONE ? HLO_F32 : options->weights;
-    e->kernels = place->kernels && place->n_devices == 1 && !options->no_kernels;
+    e->kernels = ttt_place_calls(place) && !options->no_kernels;
     pjrt_status *st = open_engine(e, folder, options->span == 0 ? 512 : options->span);
     if (st != NULL)
         ttt_engine_free(e);

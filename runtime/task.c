@@ -446,6 +446,7 @@ pjrt_status *ttt_task_build(const ttt_task *task, const ttt_config *config,
                       .remat = task->remat,
                       .matrix_sums = task->matrix_sums,
                       .call_step = task->kernels,
+                      .call_scan = task->kernels,
                       .call_product = task->kernels,
                       .batch_axes = b.batch.axes[0]};
     pjrt_status *st = b.values == NULL ? PJRT_NO_MEMORY(call) : build(&b);

@@ -103,6 +103,9 @@ typedef struct ttt_place {
 PJRT_MUST_CHECK pjrt_status *ttt_place_open(const char *plugin, const ttt_mesh *mesh,
                                             ttt_place **out);
 void ttt_place_free(ttt_place *place);
+/* Programs for this place may call kernels: they are known, and nothing is split, which the
+ * compiler would not know how to do with them. */
+bool ttt_place_calls(const ttt_place *place);
 /* From now on programs are taken from this folder, and put there once compiled; it is made when it
  * is not there. */
 PJRT_MUST_CHECK pjrt_status *ttt_place_cache(ttt_place *place, const char *folder);

@@ -131,6 +131,7 @@ typedef struct ttt_trainer_options {
     const char *cache; /* folder of compiled programs; NULL: none */
     hlo_type compute;  /* f32 or bf16; parameters and moments are f32 */
     ttt_remat remat;
+    bool no_kernels;      /* all is left to the compiler, also what is written by hand */
     int64_t accumulation; /* parts of a batch, one after another */
     bool resets;          /* documents within a sequence do not see each other */
     bool resume;          /* go on from the newest whole checkpoint, if there is any */

@@ -4,6 +4,7 @@
  *
  *     bench_train SIZE MIXER TOKENS [STEPS [FIELD=VALUE …]]
  *
+ * With TTT_KERNELS_IN_TRAINING=1 the learners' loops are kernels.
  * `small` has a vocabulary of 512 here, as the rival's has. f32, Mamba backbone, one sequence.
  */
 #include "runtime/ttt_runtime.h"
@@ -52,6 +53,7 @@ static pjrt_status *configure(bench *b, int argc, char **argv)
                          .batch = 1,
                          .time = atoi(argv[3]),
                          .recipe = &b->recipe,
+                         .kernels = getenv("TTT_KERNELS_IN_TRAINING") != NULL,
                          .places = &b->at};
     return NULL;
 }

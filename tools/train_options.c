@@ -50,6 +50,7 @@ const cmd_option train_option_list[] = {
     {"dry-run", "", CMD_FLAG, AT(dry_run), 0, NULL},
     {"resets", "", CMD_FLAG, AT(resets), 0, NULL},
     {"no-eval", "", CMD_FLAG, AT(no_eval), 0, NULL},
+    {"no-kernels", "", CMD_FLAG, AT(no_kernels), 0, NULL},
 };
 const size_t train_option_count = sizeof train_option_list / sizeof *train_option_list;
 
@@ -82,6 +83,8 @@ const char train_help[] =
     "                     --window N (128); not finite ones are always skipped\n"
     "  --abort-after N    end with an error after N skipped steps in a row (10)\n"
     "  --log-every N      a line every N steps (10); metrics.jsonl has them all\n"
+    "  --no-kernels       leave all to the compiler, also the learners' loops, which on one CPU\n"
+    "                     device are written by hand\n"
     "  --cache DIR        of compiled programs; default: programs in the set-up's cache; none\n"
     "  --dry-run          the merged settings and where they come from, memory and speed to "
     "expect\n"
@@ -275,6 +278,7 @@ pjrt_status *train_merge(const train_choices *c, const cmd_common *common, train
     o->compute = c->program.dtype;
     o->remat = c->program.remat;
     o->resets = c->resets;
+    o->no_kernels = c->no_kernels;
     o->resume = c->resume != NULL;
     o->dry = c->dry_run;
     merge_counts(c, o);

@@ -13,7 +13,7 @@ typedef struct train_choices {
     int steps, batch_tokens, context, accumulation;
     int save_every, keep, milestone, eval_every, eval_sequences, log_every, window, abort_after;
     double save_minutes, spike; /* below 0: not given */
-    bool dry_run, resets, no_eval;
+    bool dry_run, resets, no_eval, no_kernels;
 } train_choices;
 
 #define TRAIN_CHOICES \

@@ -32,7 +32,7 @@ static hlo_val numbers(hlo_graph *g, hlo_shape shape, double scale, double phase
 
 static learner learner_of(hlo_graph *g, const variant *v)
 {
-    learner l = {.n_layers = v->layers, .epsilon = 1e-6};
+    learner l = {.n_layers = v->layers};
     for (int i = 0; i < v->layers; i++) {
         int64_t in = i == 0 ? LANES : WIDE, out = i == v->layers - 1 ? LANES : WIDE;
         l.w[i] = numbers(g, HLO_SHAPE(HLO_F64, HEADS, in, out), 0.5, i);

@@ -191,6 +191,9 @@ def test_options():
     train(whole, *more)
     r, _ = train(parts, *more, "--accumulation", "4")
     check("a batch in parts", r.returncode == 0 and worst(losses(whole), losses(parts)) < 5e-6, r.stderr)
+    r, _ = train(parts := fresh("o2"), *more, "--no-kernels")
+    check("kernels and the compiler agree (observed 5e-7)", r.returncode == 0 and worst(losses(whole), losses(parts)) < 5e-6,
+          worst(losses(whole), losses(parts)))
     for name, words in {"bf16": ["--dtype", "bf16"], "resets": ["--resets"], "remat": ["--remat", "all"]}.items():
         folder = fresh("o3")
         r, _ = train(folder, *more, *words)

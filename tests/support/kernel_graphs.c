@@ -37,7 +37,7 @@ static void results_of(hlo_graph *g, const char *kind, const hlo_val *list, int 
 /* The learner that a state belongs to; of its own weights only that they are there matters. */
 static learner learner_of(int layers, hlo_val scale, hlo_val bias, const hlo_val *state)
 {
-    learner l = {.n_layers = layers, .epsilon = 1e-6, .norm_scale = scale, .norm_bias = bias};
+    learner l = {.n_layers = layers, .norm_scale = scale, .norm_bias = bias};
     for (int i = 0; i < layers; i++) {
         l.w[i] = state[i];
         l.b[i] = state[layers + i];
