@@ -11,32 +11,11 @@
 #include <cmocka.h>
 
 #include "hlo_builder/hlo.h"
+#include "tests/support/torture.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int allocations, fail_at; /* 0: none fails */
-
-static bool denied(void)
-{
-    if (fail_at == 0 || ++allocations != fail_at)
-        return false;
-    errno = ENOMEM;
-    return true;
-}
-
-#define WRAP(type, name, parameters, arguments)           \
-    type __real_##name parameters;                        \
-    type __wrap_##name parameters;                        \
-    type __wrap_##name parameters                         \
-    {                                                     \
-        return denied() ? NULL : __real_##name arguments; \
-    }
-WRAP(void *, malloc, (size_t size), (size))
-WRAP(void *, calloc, (size_t count, size_t size), (count, size))
-WRAP(void *, realloc, (void *old, size_t size), (old, size))
-WRAP(char *, strdup, (const char *text), (text))
 
 /* ---- the scenario ------------------------------------------------------------------------------
  */

@@ -3,6 +3,7 @@
  * allocating functions of this program, so that the n-th call can say no; plugins are not touched.
  */
 #include "tests/support/scenario.h"
+#include "tests/support/torture.h"
 
 #include <errno.h>
 #include <glob.h>
@@ -11,32 +12,10 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-static int allocations, fail_at; /* 0: none fails */
-
-static bool denied(void)
-{
-    if (fail_at == 0 || ++allocations != fail_at)
-        return false;
-    errno = ENOMEM;
-    return true;
-}
-
-#define WRAP(type, name, parameters, arguments, failure)       \
-    type __real_##name parameters;                             \
-    type __wrap_##name parameters;                             \
-    type __wrap_##name parameters                              \
-    {                                                          \
-        return denied() ? (failure) : __real_##name arguments; \
-    }
-WRAP(void *, malloc, (size_t size), (size), NULL)
-WRAP(void *, calloc, (size_t count, size_t size), (count, size), NULL)
-WRAP(void *, realloc, (void *old, size_t size), (old, size), NULL)
-WRAP(char *, strdup, (const char *text), (text), NULL)
-WRAP(char *, realpath, (const char *path, char *out), (path, out), NULL)
-WRAP(int, glob, (const char *p, int f, int (*e)(const char *, int), glob_t *g), (p, f, e, g),
-     GLOB_NOSPACE)
-WRAP(int, setenv, (const char *name, const char *value, int over), (name, value, over), -1)
-WRAP(XXH3_state_t *, XXH3_createState, (void), (), NULL)
+TORTURE_WRAP(char *, realpath, (const char *path, char *out), (path, out), NULL)
+TORTURE_WRAP(int, glob, (const char *p, int f, int (*e)(const char *, int), glob_t *g),
+             (p, f, e, g), GLOB_NOSPACE)
+TORTURE_WRAP(int, setenv, (const char *name, const char *value, int over), (name, value, over), -1)
 
 static void arm(int n)
 {

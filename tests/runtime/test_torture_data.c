@@ -6,32 +6,13 @@
  */
 #include "runtime/prepare.h"
 #include "tests/support/support.h"
+#include "tests/support/torture.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <xxhash.h>
 
-static atomic_int allocations;
-static int fail_at; /* 0: none fails */
 static bool writing;
-
-static bool denied(void)
-{
-    return fail_at != 0 && atomic_fetch_add(&allocations, 1) + 1 == fail_at;
-}
-
-#define WRAP(type, name, parameters, arguments)           \
-    type __real_##name parameters;                        \
-    type __wrap_##name parameters;                        \
-    type __wrap_##name parameters                         \
-    {                                                     \
-        return denied() ? NULL : __real_##name arguments; \
-    }
-WRAP(void *, malloc, (size_t size), (size))
-WRAP(void *, calloc, (size_t count, size_t size), (count, size))
-WRAP(void *, realloc, (void *old, size_t size), (old, size))
-WRAP(char *, strdup, (const char *text), (text))
-WRAP(XXH3_state_t *, XXH3_createState, (void), ())
 
 static void *json_malloc(size_t size)
 {

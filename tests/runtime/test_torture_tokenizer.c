@@ -9,30 +9,13 @@
 #include <cmocka.h>
 
 #include "runtime/ttt_tokenizer.h"
+#include "tests/support/torture.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static int allocations, fail_at; /* 0: none fails */
-
-static bool denied(void)
-{
-    return fail_at != 0 && ++allocations == fail_at;
-}
-
-#define WRAP(type, name, parameters, arguments)           \
-    type __real_##name parameters;                        \
-    type __wrap_##name parameters;                        \
-    type __wrap_##name parameters                         \
-    {                                                     \
-        return denied() ? NULL : __real_##name arguments; \
-    }
-WRAP(void *, malloc, (size_t size), (size))
-WRAP(void *, calloc, (size_t count, size_t size), (count, size))
-WRAP(void *, realloc, (void *old, size_t size), (old, size))
 
 static bool writing;
 
