@@ -12,7 +12,8 @@
  * the network without kernels computes the same. Arrays are dense and row-major. Letters: B
  * sequences, H heads, d lanes of a head, C = H d, w width of a learner's layer in the middle (4 d),
  * b tokens of a mini-batch, n mini-batches. "act" is the type of activations: f32 or bf16; all
- * that is not marked so is f32. Results that alias operands are updated in place.
+ * that is not marked so is f32. Results that alias operands are updated in place. d and w are
+ * multiples of 8. What does not fit is an error that names the array or attribute.
  *
  * ttt_step: one token of a TTT layer, from heads to the learner's answers.
  *   operands   q, k, v      act [B, H, d]   not rotated yet
@@ -20,17 +21,19 @@
  *              position     s32 [B]         tokens before this one; the mini-batch ends where
  *                                           (position + 1) mod mini_batch = 0
  *              place        s32 [B]         tokens of this mini-batch before this one: what RoPE
- *                                           turns by, and the index into moves
+ *                                           turns by, and the index into moves, clamped to it
  *              moves        [b]             how far an answer at each place moves
  *              norm_scale, norm_bias [H, d] of the learner's norm
  *              W1           [B, H, d, d]    learners of one layer (TTT-Linear), or
  *              W1, W2       [B, H, d, w], [B, H, w, d]   of two (TTT-MLP)
  *              b1 (, b2)    [B, H, 1, ·]
  *              and the sums of their gradients, in the same order: W1_sum (, W2_sum), b1_sum …
- *   results    z            act [B, C]      q + norm(res(q)), q rotated
+ *   results    z            act [B, C]      q + norm(res(q)), q rotated; rotated queries and keys
+ *                                           are not rounded to act
  *              the state and its sums, in the operands' order, each aliasing its operand
- *   attributes layers i64 (1, 2), mini_batch i64, theta f32 (0: no rotation), epsilon f32 (of the
- *              norm), rate f32 (what the logistic function is multiplied by)
+ *   attributes layers i64 (1, 2), mini_batch i64 (0: it never ends, and moves is [1], for every
+ *              place), theta f32 (0: no rotation), epsilon f32 (of the norm), rate f32 (what the
+ *              logistic function is multiplied by)
  *   computes   with k, q rotated by place in interleaved pairs (2i, 2i + 1), angle
  *              place theta^(-2i / d); target = v - k; res(x) = W1 x + b1, or
  *              W2 gelu(W1 x + b1) + b2 (gelu by tanh); g = gradient of half the squared error of
@@ -42,7 +45,7 @@
  *   operands   x            act [B, K]
  *              w            f32, bf16 or s8 [N, K]
  *              scale        [N]             with s8 alone: w[i, :] times scale[i] is the weight
- *   results    y            act or f32 [B, N]
+ *   results    y            act or f32 [B, N]; sums are f32, and so are activations with s8
  *
  * ttt_scan: a learner over n whole mini-batches, the dual form.
  *   operands   k, target    [n, B, H, b, d]
@@ -73,7 +76,8 @@ typedef struct ttt_kernel {
     bool command_buffer; /* it may be part of a CUDA graph */
 } ttt_kernel;
 
-/* Handlers for the CPU plugin. The fastest code that the processor runs is chosen at first use. */
+/* Handlers for the CPU plugin. The fastest code that the processor runs is chosen at first use; the
+ * variable TTT_KERNELS (portable, avx2, avx512) names the best to take. */
 const ttt_kernel *ttt_kernels_cpu(size_t *count);
 /* Handlers for the CUDA plugin. NULL, with `*why` a static line, when this build has none or the
  * CUDA driver is not there. */

@@ -64,18 +64,14 @@ INLINE float one_s8(const void *w, int64_t at)
 typedef vec (*widen)(const void *w, int64_t at);
 typedef float (*one)(const void *w, int64_t at);
 
-/* Vectors in flight, and bytes that are asked for ahead: the processor's own foresight ends at a
- * page. */
-enum { AT_ONCE = 8, AHEAD = 4096 };
+enum { AT_ONCE = 8 }; /* vectors in flight */
 
-/* One row of weights, of `size` bytes each, one of activations. */
-INLINE float row_by_row(const product_part *p, int64_t n, int size, widen wide, one single)
+/* One row of weights, one of activations. */
+INLINE float row_by_row(const product_part *p, int64_t n, widen wide, one single)
 {
     int64_t k = p->k, j = 0, from = n * k;
     vec sum[AT_ONCE] = {{0}};
     for (; j + AT_ONCE * LANES <= k; j += AT_ONCE * LANES) {
-        for (int64_t i = 0; i < AT_ONCE * LANES * size; i += 64)
-            __builtin_prefetch((const char *)p->w + (from + j) * size + i + AHEAD);
         UNROLLED
         for (int i = 0; i < AT_ONCE; i++)
             sum[i] += wide(p->w, from + j + i * LANES) * load(p->x + j + i * LANES);
@@ -126,11 +122,11 @@ INLINE void by_panel(int rows, const product_part *p, int64_t n, int64_t b, wide
 /* As many rows of weights as there are registers for four sums of each. */
 enum { ROWS = CODE_LANES == 16 ? 4 : 3 };
 
-INLINE void part(const product_part *p, int size, widen wide, one single)
+INLINE void part(const product_part *p, widen wide, one single)
 {
     int64_t n = p->first;
     for (; n < p->end && p->batch == 1; n++)
-        p->y[n] = row_by_row(p, n, size, wide, single);
+        p->y[n] = row_by_row(p, n, wide, single);
     for (; n + ROWS <= p->end; n += ROWS) {
         for (int64_t b = 0; b < p->batch; b += 4)
             by_panel(ROWS, p, n, b, wide, single);
@@ -148,17 +144,17 @@ INLINE void part(const product_part *p, int size, widen wide, one single)
 void CODE(product_f32)(const product_part *p);
 void CODE(product_f32)(const product_part *p)
 {
-    part(p, 4, widen_f32, one_f32);
+    part(p, widen_f32, one_f32);
 }
 
 void CODE(product_bf16)(const product_part *p);
 void CODE(product_bf16)(const product_part *p)
 {
-    part(p, 2, widen_bf16, one_bf16);
+    part(p, widen_bf16, one_bf16);
 }
 
 void CODE(product_s8)(const product_part *p);
 void CODE(product_s8)(const product_part *p)
 {
-    part(p, 1, widen_s8, one_s8);
+    part(p, widen_s8, one_s8);
 }

@@ -89,7 +89,10 @@ XLA_FFI_Error *handle_product(XLA_FFI_CallFrame *frame)
     p.y = ffi_result(&c, 0, "y", (int)x.type | FFI_F32, 2, (int64_t *[]){&t->batch, &t->n});
     if (c.failed || t->batch == 0 || t->n == 0)
         return ffi_end(&c);
-    const cpu_code *code = cpu_code_for(64); /* any length of rows will do */
+    /* Any length of rows will do. One row of activations is faster by the path of 8 lanes, but for
+     * bf16: a core reads f32, bf16 and s8 at 31, 24 and 25 GB/s with AVX2, 26, 31 and 16 with
+     * AVX-512. */
+    const cpu_code *code = cpu_code_for(t->batch == 1 && w.type != FFI_BF16 ? 8 : 16);
     p.code = w.type == FFI_F32 ? code->product_f32
                                : (w.type == FFI_BF16 ? code->product_bf16 : code->product_s8);
     t->w = w.data;

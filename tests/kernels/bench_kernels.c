@@ -216,7 +216,7 @@ static pjrt_status *bandwidth(double *best)
         return PJRT_NO_MEMORY("bench_kernels");
     memset(data, 1, READ_BYTES);
     *best = 0;
-    for (int round = 0; round < 12; round++) {
+    for (int round = 0; round < 30; round++) {
         pthread_t started[MAX_THREADS];
         reader readers[MAX_THREADS];
         size_t each = READ_BYTES / sizeof *data / threads / 8 * 8, running = 0;

@@ -179,6 +179,18 @@ static void wrong_calls_are_refused(void **state)
     data_close(&p);
 }
 
+/* More than there is of memory is told, not tried. */
+static void too_much_is_refused(void **state)
+{
+    kernels_call c = {.target = "ttt_product", .n_in = 2, .n_out = 1};
+    int64_t huge = (int64_t)1 << 31;
+    (void)state;
+    c.in[0] = KERNELS_ARRAY(BF16, NULL, huge, huge);
+    c.in[1] = KERNELS_ARRAY(F32, NULL, 1, huge);
+    c.out[0] = KERNELS_ARRAY(F32, NULL, huge, 1);
+    assert_refused(&c, "ttt_product: out of memory");
+}
+
 /* The same program with XLA's own product beside it. */
 static const char program[] =
     "func.func @main(%%x: tensor<3x96xf32>, %%w: tensor<200x96x%s>, %%s: tensor<200xf32>)\n"
@@ -251,6 +263,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_agree_with_double_precision),
         cmocka_unit_test(wrong_calls_are_refused),
+        cmocka_unit_test(too_much_is_refused),
         cmocka_unit_test(products_agree_with_xla),
     };
 #if defined(__SANITIZE_THREAD__) /* the plugin's library is not built for it */
