@@ -166,7 +166,8 @@ const char *ttt_end_name(ttt_end end); /* "length", "eos", "stop", "cancelled"; 
 
 /* One sequence in the making: from logits to the next token and its text. */
 typedef struct ttt_writing ttt_writing;
-/* `sequence` is what its pieces say. Stops that are empty or not UTF-8 are refused. */
+/* `sequence` is what its pieces say. Stops that are empty or not UTF-8 are refused. Only tokens
+ * that the tokenizer has are chosen, though models may have room for more. */
 PJRT_MUST_CHECK pjrt_status *ttt_writing_new(const ttt_tokenizer *tokenizer, int64_t vocab,
                                              const ttt_generate_options *options, int sequence,
                                              ttt_writing **out);

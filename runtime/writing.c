@@ -12,6 +12,7 @@ enum { MOST_TOKENS = 256 };
 
 struct ttt_writing {
     ttt_generate_options options;
+    const ttt_tokenizer *tokenizer;
     int sequence;
     int32_t eos;
     ttt_sampler *sampler;
@@ -68,7 +69,8 @@ static pjrt_status *prepare(ttt_writing *w, const ttt_tokenizer *tokenizer, int6
     if (w->options.most == 0)
         w->options.most = MOST_TOKENS;
     PJRT_TRY(copy_stops(w));
-    PJRT_TRY(ttt_sampler_new(&w->options.sampling, vocab, &w->sampler));
+    int64_t known = ttt_tokenizer_info(tokenizer)->vocab; /* models may have room for more */
+    PJRT_TRY(ttt_sampler_new(&w->options.sampling, vocab < known ? vocab : known, &w->sampler));
     return ttt_decoder_new(tokenizer, TTT_SKIP_SPECIALS, &w->decoder);
 }
 
@@ -81,6 +83,7 @@ pjrt_status *ttt_writing_new(const ttt_tokenizer *tokenizer, int64_t vocab,
         return PJRT_NO_MEMORY(call);
     w->options = *options;
     w->sequence = sequence;
+    w->tokenizer = tokenizer;
     w->eos = options->ignore_eos ? -1 : ttt_tokenizer_info(tokenizer)->eos;
     pjrt_status *st = prepare(w, tokenizer, vocab);
     if (st != NULL)
@@ -193,9 +196,10 @@ static pjrt_status *finish(ttt_writing *w, ttt_text_sink sink, void *ctx)
 static pjrt_status *take_token(ttt_writing *w, int32_t token, double logprob, ttt_text_sink sink,
                                void *ctx)
 {
-    const char *text;
-    size_t size;
-    PJRT_TRY(ttt_decoder_next(w->decoder, token, &text, &size));
+    const char *text = "";
+    size_t size = 0;
+    if (ttt_tokenizer_token(w->tokenizer, token, &size) != NULL) /* a gap has no text */
+        PJRT_TRY(ttt_decoder_next(w->decoder, token, &text, &size));
     PJRT_TRY(add_text(w, text, size));
     size_t stop = find_stop(w);
     w->count++;
