@@ -1,11 +1,12 @@
 /* All kernels of the CUDA handlers, by the names that plan.c lists. */
 #include "kernels/cuda/step_linear.h"
+#include "kernels/cuda/step_mlp.h"
 
-#define STEP_LINEAR(d, name, type)                                                              \
-    KERNEL(TTT_STEP_LINEAR_THREADS(d, sizeof(type)), TTT_STEP_LINEAR_BLOCKS(d))                                         \
-    ttt_step_linear_##name##_##d(const ttt_step_args a)                                         \
-    {                                                                                           \
-        step_linear<d, type>().run(a);                                                          \
+#define STEP_LINEAR(d, name, type)                                              \
+    KERNEL(TTT_STEP_LINEAR_THREADS(d, sizeof(type)), TTT_STEP_LINEAR_BLOCKS(d)) \
+    ttt_step_linear_##name##_##d(const ttt_step_args a)                         \
+    {                                                                           \
+        step_linear<d, type>().run(a);                                          \
     }
 STEP_LINEAR(64, f32, float)
 STEP_LINEAR(96, f32, float)
@@ -13,3 +14,19 @@ STEP_LINEAR(128, f32, float)
 STEP_LINEAR(64, bf16, bf16)
 STEP_LINEAR(96, bf16, bf16)
 STEP_LINEAR(128, bf16, bf16)
+
+#define STEP_MLP(d, name, type, kind, parts)                  \
+    KERNEL(TTT_STEP_MLP_THREADS(d, sizeof(type), parts), 1)   \
+    ttt_step_mlp_##kind##_##name##_##d(const ttt_step_args a) \
+    {                                                         \
+        step_mlp<d, type, parts>(a).run();                    \
+    }
+#define STEP_MLP_BOTH(d, name, type)  \
+    STEP_MLP(d, name, type, block, 1) \
+    STEP_MLP(d, name, type, cluster, TTT_STEP_MLP_PARTS(d))
+STEP_MLP_BOTH(64, f32, float)
+STEP_MLP_BOTH(96, f32, float)
+STEP_MLP_BOTH(128, f32, float)
+STEP_MLP_BOTH(64, bf16, bf16)
+STEP_MLP_BOTH(96, bf16, bf16)
+STEP_MLP_BOTH(128, bf16, bf16)

@@ -1,5 +1,6 @@
-# The CUDA source compiled for the host and run there: tests/kernels/test_cuda_NAME.cc is the ctest
-# entry "kernels_cuda_NAME". C++, for that is what the source is.
+#The CUDA source compiled for the host and run there : tests / kernels / \
+    test_cuda_NAME.cc is the ctest
+#entry "kernels_cuda_NAME".C++, for that is what the source is.
 enable_language(CXX)
 add_library(ttt_cuda_machine STATIC ${PROJECT_SOURCE_DIR}/kernels/cuda/host/machine.cc)
 target_include_directories(ttt_cuda_machine PUBLIC ${PROJECT_SOURCE_DIR})

@@ -26,18 +26,27 @@ struct step_launch {
 inline step_launch step_launch_of(const step_case &c)
 {
     step_launch l;
-    size_t size = c.state_bf16 ? 2 : 4;
-#define CHOOSE(D) \
-    if (c.d == D) \
-        l.kernel = c.state_bf16 ? ttt_step_linear_bf16_##D : ttt_step_linear_f32_##D;
+    int size = c.state_bf16 ? 2 : 4;
+#define CHOOSE(D)                                                                               \
+    if (c.d == D && c.layers == 1)                                                              \
+        l.kernel = c.state_bf16 ? ttt_step_linear_bf16_##D : ttt_step_linear_f32_##D;           \
+    else if (c.d == D && c.cluster)                                                             \
+        l.kernel = c.state_bf16 ? ttt_step_mlp_cluster_bf16_##D : ttt_step_mlp_cluster_f32_##D; \
+    else if (c.d == D)                                                                          \
+        l.kernel = c.state_bf16 ? ttt_step_mlp_block_bf16_##D : ttt_step_mlp_block_f32_##D;
+    CHOOSE(64)
+    CHOOSE(96)
+    CHOOSE(128)
+#undef CHOOSE
     if (c.layers == 1) {
-        CHOOSE(64)
-        CHOOSE(96)
-        CHOOSE(128)
         l.shape.threads = TTT_STEP_LINEAR_THREADS(c.d, size);
         l.shape.shared = TTT_STEP_LINEAR_SHARED(c.d, size);
+    } else {
+        int parts = c.cluster ? TTT_STEP_MLP_PARTS(c.d) : 1;
+        l.shape.cluster = parts;
+        l.shape.threads = TTT_STEP_MLP_THREADS(c.d, size, parts);
+        l.shape.shared = TTT_STEP_MLP_SHARED(c.d, size, parts);
     }
-#undef CHOOSE
     l.shape.blocks = c.batch * c.heads * l.shape.cluster;
     return l;
 }

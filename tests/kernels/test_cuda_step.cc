@@ -32,6 +32,21 @@ static void linear_in_every_shape(void **)
     every_shape(1, false);
 }
 
+static void mlp_in_every_shape_in_one_block(void **)
+{
+    every_shape(2, false);
+}
+
+static void mlp_in_every_shape_in_a_cluster(void **)
+{
+    every_shape(2, true);
+}
+
+static void mlp_over_many_tokens(void **)
+{
+    run({2, 64, 16, 1, 1, false, false, true, 10000}, 500);
+}
+
 static void without_rotation(void **)
 {
     run({1, 64, 3, 1, 2, false, false, false, 0}, 4);
@@ -97,6 +112,9 @@ int main()
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear_in_every_shape),
+        cmocka_unit_test(mlp_in_every_shape_in_one_block),
+        cmocka_unit_test(mlp_in_every_shape_in_a_cluster),
+        cmocka_unit_test(mlp_over_many_tokens),
         cmocka_unit_test(without_rotation),
         cmocka_unit_test(linear_over_thousands_of_tokens),
         cmocka_unit_test(the_place_is_read_in_every_launch),

@@ -196,5 +196,4 @@ DEVICE void mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
     host::matrix_product(c, a, b);
 }
 
-
 #endif

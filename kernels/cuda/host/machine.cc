@@ -1,6 +1,7 @@
 /* The machine of machine.h: fibers, barriers, and a shadow of all memory that kernels touch. */
 #include "kernels/cuda/host/machine.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -37,17 +38,13 @@ struct moment {
     uint32_t block = 0, cluster = 0;
 };
 
-/* What is known of four bytes of shared memory. */
+/* What is known of four bytes of shared memory, or of two of global memory in the launch that
+ * touched them last. Threads and blocks are counted through a launch. */
 struct word {
     int writer = NOBODY, reader = NOBODY, copier = NOBODY;
     moment written, read;
     int reading_block = 0;
-};
-
-/* What is known of two bytes of global memory in the launch that touched them last. */
-struct cell {
     uint32_t launch = 0;
-    int writer = NOBODY, reader = NOBODY;
 };
 
 struct global_array {
@@ -55,7 +52,7 @@ struct global_array {
     const char *data;
     size_t bytes;
     bytes_moved moved;
-    std::vector<cell> cells;
+    std::vector<word> words;
 };
 
 struct copy {
@@ -130,9 +127,12 @@ struct machine::inside {
     void wait_for(barrier &b);
     warp &join(const char *what, int *turn);
     void finish_join(warp &w);
-    bool ordered(const moment &then, int owner_block) const;
-    word *words_at(const void *p, size_t bytes, block **owner);
+    int my_block() const;
+    int my_id() const;
+    bool ordered(const moment &then, int owner_block, bool and_others) const;
+    word *words_at(const void *p, size_t bytes);
     void note_write(word &w, const void *p);
+    void note_read(word &w, const void *p);
     global_array *find(const void *p, size_t bytes);
     void touch(const void *p, size_t bytes, bool write);
 };
@@ -345,15 +345,27 @@ void matrix_product(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2
 /* ---- shared memory -----------------------------------------------------------------------------
  */
 
-/* Whether a barrier lies between then and now, for the threads of a block (or of several). */
-bool machine::inside::ordered(const moment &then, int owner_block) const
+int machine::inside::my_block() const
 {
-    if (then.cluster != epoch)
-        return true;
-    return owner_block == running->rank && then.block != blocks[(size_t)running->rank].epoch;
+    return first_block + running->rank;
 }
 
-word *machine::inside::words_at(const void *p, size_t bytes, block **owner)
+int machine::inside::my_id() const
+{
+    return my_block() * shape.threads + running->thread;
+}
+
+/* Whether a barrier lies between then and now, for threads of that block, or of it and later
+ * ones. */
+bool machine::inside::ordered(const moment &then, int owner_block, bool and_others) const
+{
+    if (owner_block >= first_block && then.cluster != epoch)
+        return true; /* clusters before this one are in no order with it */
+    return owner_block == my_block() && !and_others &&
+           then.block != blocks[(size_t)running->rank].epoch;
+}
+
+word *machine::inside::words_at(const void *p, size_t bytes)
 {
     const char *c = static_cast<const char *>(p);
     for (block &b : blocks) {
@@ -361,7 +373,6 @@ word *machine::inside::words_at(const void *p, size_t bytes, block **owner)
             continue;
         if ((size_t)(c - b.base) % bytes != 0)
             fail("an access to shared memory is not aligned", p);
-        *owner = &b;
         return &b.words[(size_t)(c - b.base) / 4];
     }
     fail("an access outside of shared memory", p);
@@ -370,24 +381,44 @@ word *machine::inside::words_at(const void *p, size_t bytes, block **owner)
 
 void machine::inside::note_write(word &w, const void *p)
 {
-    int me = running->id, threads = shape.threads;
+    int me = my_id();
     if (w.copier != NOBODY)
         fail("a write to where a copy is under way", p);
-    if (w.writer != NOBODY && w.writer != me && !ordered(w.written, w.writer / threads))
+    if (w.writer != NOBODY && w.writer != me &&
+        !ordered(w.written, w.writer / shape.threads, false))
         fail("two threads write the same word without a barrier between", p);
     if (w.reader != NOBODY && w.reader != me &&
-        !ordered(w.read, w.reader == SEVERAL_BLOCKS ? -1 : w.reading_block))
+        !ordered(w.read, w.reading_block, w.reader == SEVERAL_BLOCKS))
         fail("a word is overwritten while another thread may read it", p);
     w.writer = me;
     w.written = moment{blocks[(size_t)running->rank].epoch, epoch};
     w.reader = NOBODY;
 }
 
+void machine::inside::note_read(word &w, const void *p)
+{
+    int me = my_id(), mine = my_block();
+    moment now{blocks[(size_t)running->rank].epoch, epoch};
+    if (w.copier != NOBODY)
+        fail("a copy is read before it was waited for", p);
+    else if (w.writer != NOBODY && w.writer != me &&
+             !ordered(w.written, w.writer / shape.threads, false))
+        fail("a word is read without a barrier after its write", p);
+    if (w.reader == NOBODY || ordered(w.read, w.reading_block, w.reader == SEVERAL_BLOCKS)) {
+        w.reader = me;
+        w.reading_block = mine;
+    } else if (w.reader != me) {
+        bool one_block = w.reader != SEVERAL_BLOCKS && w.reading_block == mine;
+        w.reader = one_block ? SEVERAL : SEVERAL_BLOCKS;
+        w.reading_block = std::min(w.reading_block, mine);
+    }
+    w.read = now;
+}
+
 void shared_write(const void *p, size_t bytes)
 {
     machine::inside *m = active;
-    block *owner;
-    word *w = m->words_at(p, bytes, &owner);
+    word *w = m->words_at(p, bytes);
     for (size_t i = 0; w != nullptr && i < bytes / 4; i++)
         m->note_write(w[i], p);
 }
@@ -395,36 +426,18 @@ void shared_write(const void *p, size_t bytes)
 void shared_read(const void *p, size_t bytes)
 {
     machine::inside *m = active;
-    block *owner;
-    word *words = m->words_at(p, bytes, &owner);
-    int me = m->running->id, rank = m->running->rank;
-    moment now{m->blocks[(size_t)rank].epoch, m->epoch};
-    for (size_t i = 0; words != nullptr && i < bytes / 4; i++) {
-        word &w = words[i];
-        if (w.copier != NOBODY)
-            m->fail("a copy is read before it was waited for", p);
-        else if (w.writer == NOBODY)
+    word *w = m->words_at(p, bytes);
+    for (size_t i = 0; w != nullptr && i < bytes / 4; i++) {
+        if (w[i].writer == NOBODY)
             m->fail("shared memory is read that nobody has written", p);
-        else if (w.writer != me && !m->ordered(w.written, w.writer / m->shape.threads))
-            m->fail("a word is read without a barrier after its write", p);
-        bool newer =
-            w.reader == NOBODY || w.read.cluster != now.cluster ||
-            (w.reading_block == rank && w.reader != SEVERAL_BLOCKS && w.read.block != now.block);
-        if (newer)
-            w.reader = me;
-        else if (w.reader != me)
-            w.reader =
-                w.reading_block == rank && w.reader != SEVERAL_BLOCKS ? SEVERAL : SEVERAL_BLOCKS;
-        w.reading_block = rank;
-        w.read = now;
+        m->note_read(w[i], p);
     }
 }
 
 void copy_begin(void *to, const void *from, size_t bytes)
 {
     machine::inside *m = active;
-    block *owner;
-    word *w = m->words_at(to, bytes, &owner);
+    word *w = m->words_at(to, bytes);
     m->touch(from, bytes, false);
     for (size_t i = 0; w != nullptr && i < bytes / 4; i++) {
         m->note_write(w[i], to);
@@ -447,8 +460,7 @@ void copy_wait(int open)
     fiber *f = m->running;
     while (f->closed.size() > (size_t)open) {
         for (const copy &c : f->closed.front()) {
-            block *owner;
-            word *w = m->words_at(c.to, c.bytes, &owner);
+            word *w = m->words_at(c.to, c.bytes);
             for (size_t i = 0; w != nullptr && i < c.bytes / 4; i++) {
                 w[i].copier = NOBODY;
                 m->note_write(w[i], c.to);
@@ -495,20 +507,15 @@ void machine::inside::touch(const void *p, size_t bytes, bool write)
         return;
     }
     (write ? a->moved.written : a->moved.read) += bytes;
-    int me = (first_block + running->rank) * shape.threads + running->thread;
-    cell *cells = &a->cells[(size_t)(static_cast<const char *>(p) - a->data) / 2];
+    word *words = &a->words[(size_t)(static_cast<const char *>(p) - a->data) / 2];
     for (size_t i = 0; i < bytes / 2; i++) {
-        cell &c = cells[i];
-        if (c.launch != launches)
-            c = cell{launches, NOBODY, NOBODY};
-        if (c.writer != NOBODY && c.writer != me)
-            fail("global memory that another thread of the launch has written", p);
-        if (write && c.reader != NOBODY && c.reader != me)
-            fail("global memory is written that another thread of the launch reads", p);
+        if (words[i].launch != launches)
+            words[i] = word();
+        words[i].launch = launches;
         if (write)
-            c.writer = me;
+            note_write(words[i], p);
         else
-            c.reader = c.reader == NOBODY || c.reader == me ? me : SEVERAL;
+            note_read(words[i], p);
     }
 }
 
@@ -571,7 +578,7 @@ void machine::array(const char *name, const void *data, size_t bytes)
 {
     const char *c = static_cast<const char *>(data);
     global_array &a = in->arrays[c + bytes - 1];
-    a = global_array{name, c, bytes, bytes_moved(), std::vector<cell>((bytes + 1) / 2)};
+    a = global_array{name, c, bytes, bytes_moved(), std::vector<word>((bytes + 1) / 2)};
 }
 
 void machine::launch(const launch_shape &shape, const std::function<void()> &kernel)

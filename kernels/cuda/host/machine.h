@@ -8,10 +8,9 @@
  *     m.error()                                empty, or the first thing that went wrong
  *     m.traffic("W1").read                     bytes, and so on
  *
- * Memory rules. In shared memory two threads may touch the same word, one of them writing, only
- * with a barrier of both between. In global memory they may not within a launch. A word of shared
- * memory is written before it is read. A copy's target is touched by nobody until the thread that
- * began it has waited for it.
+ * Memory rules. Two threads of a launch may touch the same word, one of them writing, only with a
+ * barrier of both between. A word of shared memory is written before it is read. A copy's target is
+ * touched by nobody until the thread that began it has waited for it.
  */
 #ifndef KERNELS_CUDA_HOST_MACHINE_H
 #define KERNELS_CUDA_HOST_MACHINE_H
