@@ -93,29 +93,33 @@ DEVICE void loss_gradient(row<D> &r, const row<D> &target, const norm_of_head<D>
 /* ---- the token of a step -----------------------------------------------------------------------
  */
 
-/* What a step knows of its sequence and head before it touches the state. */
+/* What a step knows of its token beside the vectors. */
 struct step_token {
-    int sequence, head;
     float rate, move;
     bool ends; /* the mini-batch, here */
 };
 
-/* Places are read from memory in every launch, never taken from the host: a captured graph that
- * is replayed goes on to the next token. An index out of range is moved to the nearest. */
-DEVICE step_token token_of(const ttt_step_args &a, int index)
+enum { TOKEN_RATE, TOKEN_MOVE, TOKEN_ENDS, TOKEN_FLOATS = 4 };
+
+/* One thread finds these out, for all. Places are read from memory in every launch, never taken
+ * from the host: a captured graph that is replayed goes on to the next token. An index out of range
+ * is moved to the nearest. */
+DEVICE void find_token(const ttt_step_args &a, int index, shared<float> token)
 {
-    step_token t;
-    t.sequence = index / a.heads;
-    t.head = index % a.heads;
-    int position = load(a.position + t.sequence), at = load(a.place + t.sequence);
+    int sequence = index / a.heads;
+    int position = load(a.position + sequence), at = load(a.place + sequence);
     if (a.mini_batch == 0 || at < 0)
         at = 0;
     if (at >= a.moves_count)
         at = a.moves_count - 1;
-    t.move = load(a.moves + at);
-    t.rate = a.rate * logistic(load(a.gate + index));
-    t.ends = a.mini_batch > 0 && position % a.mini_batch == a.mini_batch - 1;
-    return t;
+    token[TOKEN_RATE] = a.rate * logistic(load(a.gate + index));
+    token[TOKEN_MOVE] = load(a.moves + at);
+    token[TOKEN_ENDS] = a.mini_batch > 0 && position % a.mini_batch == a.mini_batch - 1 ? 1.0f : 0;
+}
+
+DEVICE step_token token_of(shared<float> token)
+{
+    return step_token{token[TOKEN_RATE], token[TOKEN_MOVE], token[TOKEN_ENDS] != 0};
 }
 
 /* Thread i < D / 2 turns pair i of q and k by the place, and leaves them and v - k in shared

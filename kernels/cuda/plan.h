@@ -12,7 +12,7 @@
  * 16 bytes a thread, 16 rows at a time (32 of bf16, where rows are short: as many threads). */
 #define TTT_STEP_LINEAR_THREADS(d, size) (4 * (d))
 #define TTT_STEP_LINEAR_ROWS(size) ((size) == 4 ? 16 : 32)
-#define TTT_STEP_LINEAR_SHARED(d, size) (4 * ((d) * (7 + 3 * TTT_STEP_LINEAR_ROWS(size))))
+#define TTT_STEP_LINEAR_SHARED(d, size) (4 * (4 + (d) * (7 + 3 * TTT_STEP_LINEAR_ROWS(size))))
 /* Blocks that an SM's registers are shared out among: as many as the state in them allows. */
 #define TTT_STEP_LINEAR_BLOCKS(d) ((d) == 64 ? 4 : (d) == 96 ? 2 : 1)
 
@@ -21,11 +21,11 @@
 #define TTT_STEP_MLP_PARTS(d) ((d) == 128 ? 8 : 4)
 #define TTT_STEP_MLP_OWN(d, parts) (4 * (d) / (parts))
 #define TTT_STEP_MLP_THREADS(d, size, parts) \
-    ((parts) > 1 ? 16 * (d) / (parts) : (d) == 128 ? (d) * (size) : 2 * (d) * (size))
-/* Floats: partial sums; q, k, target, g2 and two to exchange; four of a part. */
-#define TTT_STEP_MLP_FIXED(d, size, parts)                             \
-    (4 * (16 / (size)*TTT_STEP_MLP_THREADS(d, size, parts) + 6 * (d) + \
-          4 * TTT_STEP_MLP_OWN(d, parts)))
+    ((parts) > 1 ? 16 * (d) / (parts) : (d) == 128 && (size) == 4 ? 256 : 2 * (d) * (size))
+/* Floats: partial sums; q, k, target, g2 and two to exchange; three of a part. */
+#define TTT_STEP_MLP_FIXED(d, size, parts)                                 \
+    (4 * (4 + 16 / (size)*TTT_STEP_MLP_THREADS(d, size, parts) + 6 * (d) + \
+          3 * TTT_STEP_MLP_OWN(d, parts)))
 /* What an A100 and an H100 let a block have. */
 #define TTT_STEP_MLP_LIMIT(parts) (((parts) == 1 ? 163 : 227) * 1024)
 /* Rows of W2 and then of W1 that stay in shared memory; all of them, except for large heads in one

@@ -21,17 +21,18 @@ template <int D, class S> struct step_linear {
     static constexpr int THREADS = ROWS * GROUPS;
     static_assert(D % ROWS == 0 && THREADS % 32 == 0, "every thread has as much as the others");
 
-    shared<float> q, k, target, g, total /* [3, D] */, part /* [3, ROWS, D] */;
+    shared<float> token, q, k, target, g, total /* [3, D] */, part /* [3, ROWS, D] */;
 
     DEVICE step_linear()
     {
-        q = shared<float>{reinterpret_cast<float *>(arena())};
+        token = shared<float>{reinterpret_cast<float *>(arena())};
+        q = token + TOKEN_FLOATS;
         k = q + D;
         target = k + D;
         g = target + D;
         total = g + D;
         part = total + 3 * D;
-        static_assert((7 * D + 3 * ROWS * D) * sizeof(float) ==
+        static_assert((TOKEN_FLOATS + 7 * D + 3 * ROWS * D) * sizeof(float) ==
                           TTT_STEP_LINEAR_SHARED(D, sizeof(S)),
                       "as planned");
     }
@@ -70,9 +71,9 @@ template <int D, class S> struct step_linear {
     }
 
     /* The first warp: the gradient, for all to see. */
-    DEVICE void learn(const ttt_step_args &a, const step_token &t, int index, int lane) const
+    DEVICE void learn(const ttt_step_args &a, int index, int lane) const
     {
-        norm_of_head<D> norm(a.norm_scale, a.norm_bias, t.head, lane);
+        norm_of_head<D> norm(a.norm_scale, a.norm_bias, index % a.heads, lane);
         row<D> wanted, gradient;
 #pragma unroll
         for (int i = 0; i < row<D>::N; i++) {
@@ -91,7 +92,7 @@ template <int D, class S> struct step_linear {
     /* The first warp, while the others are writing. */
     DEVICE void answer(const ttt_step_args &a, const step_token &t, int index, int lane) const
     {
-        norm_of_head<D> norm(a.norm_scale, a.norm_bias, t.head, lane);
+        norm_of_head<D> norm(a.norm_scale, a.norm_bias, index % a.heads, lane);
         row<D> out;
         float qk = 0;
 #pragma unroll
@@ -121,16 +122,18 @@ template <int D, class S> struct step_linear {
             w[j] = load16(weights + j * ROWS * D);
             s[j] = load16(sums + j * ROWS * D);
         }
-        step_token t = token_of(a, index);
         if (thread < D / 2)
             take_token<D>(a, index, thread, q, k, target);
+        else if (thread == THREADS - 1)
+            find_token(a, index, token);
         sync_block();
+        step_token t = token_of(token);
         multiply(w, s, group, first);
         sync_block();
         add_up(thread);
         sync_block();
         if (thread < 32)
-            learn(a, t, index, thread);
+            learn(a, index, thread);
         sync_block();
         float gradient[N];
         get_floats<N>(g, group * N, gradient);

@@ -31,8 +31,9 @@ template <int D, class S, int PARTS> struct step_mlp {
     int thread, index, rank;
     int group1, first1, group2, first2;
     size_t base1, base2; /* where this part's weights begin */
-    shared<float> q, k, target, g2, mine /* of the keys' output */, answer;
-    shared<float> x2, slope, g1 /* takes the slope's place */, bias1, xq, partial;
+    shared<float> token, q, k, target, g2, mine /* of the keys' output */, answer;
+    shared<float> x2, slope, bias1, partial;
+    shared<float> g1, xq; /* take the places of slope and bias1 */
     shared<S> w1, w2;
 
     DEVICE explicit step_mlp(const ttt_step_args &args) : a(args)
@@ -46,7 +47,8 @@ template <int D, class S, int PARTS> struct step_mlp {
         first2 = thread / GROUPS2;
         base1 = (size_t)index * D * W + (size_t)(rank * OWN);
         base2 = (size_t)index * W * D + (size_t)(rank * OWN * D);
-        q = shared<float>{reinterpret_cast<float *>(arena())};
+        token = shared<float>{reinterpret_cast<float *>(arena())};
+        q = token + TOKEN_FLOATS;
         k = q + D;
         target = k + D;
         g2 = target + D;
@@ -56,8 +58,8 @@ template <int D, class S, int PARTS> struct step_mlp {
         slope = x2 + OWN;
         g1 = slope;
         bias1 = slope + OWN;
-        xq = bias1 + OWN;
-        partial = xq + OWN;
+        xq = bias1;
+        partial = bias1 + OWN;
         w2 = shared<S>{reinterpret_cast<S *>(arena() + TTT_STEP_MLP_FIXED(D, SIZE, PARTS))};
         w1 = w2 + HELD2 * D;
     }
@@ -186,9 +188,9 @@ template <int D, class S, int PARTS> struct step_mlp {
      */
 
     /* The first warp of every part: the gradient of the output. */
-    DEVICE void learn(const step_token &t) const
+    DEVICE void learn() const
     {
-        norm_of_head<D> norm(a.norm_scale, a.norm_bias, t.head, thread);
+        norm_of_head<D> norm(a.norm_scale, a.norm_bias, index % a.heads, thread);
         row<D> gradient = of_all_parts(mine), wanted;
 #pragma unroll
         for (int i = 0; i < row<D>::N; i++)
@@ -307,21 +309,23 @@ template <int D, class S, int PARTS> struct step_mlp {
     DEVICE void run() const
     {
         begin();
-        step_token t = token_of(a, index);
         float asked[N] = {}, bias = 0; /* of the second layer, in the first part */
         if (rank == 0 && thread < D)
             bias = packed<S>::get(static_cast<S *>(a.b[1]) + index * D + thread);
         if (thread < D / 2)
             take_token<D>(a, index, thread, q, k, target);
+        else if (thread == THREADS - 1)
+            find_token(a, index, token);
         copy_wait<1>();
         sync_block();
+        step_token t = token_of(token);
         first_layer(asked);
         copy_wait<0>();
         sync_block();
         second_layer(bias);
         meet();
         if (thread < 32)
-            learn(t);
+            learn();
         sync_block();
         back();
         sync_block();
@@ -330,7 +334,7 @@ template <int D, class S, int PARTS> struct step_mlp {
         move_second(t, bias);
         meet();
         if (rank == 0 && thread < 32) {
-            norm_of_head<D> norm(a.norm_scale, a.norm_bias, t.head, thread);
+            norm_of_head<D> norm(a.norm_scale, a.norm_bias, index % a.heads, thread);
             put_answer(a, index, thread, of_all_parts(answer), norm, q);
         }
         if (PARTS > 1) /* what others still read must not go */
