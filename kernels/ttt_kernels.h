@@ -75,8 +75,12 @@ typedef struct ttt_kernel {
 
 /* Handlers for the CPU plugin. The fastest code that the processor runs is chosen at first use. */
 const ttt_kernel *ttt_kernels_cpu(size_t *count);
-/* Handlers for the CUDA plugin. NULL, with `*why` a static line, when this build has none or the
- * CUDA driver is not there. */
+/* Handlers for the CUDA plugin. NULL, with `*why` a static line, when this build has none. CUDA's
+ * driver is looked for when one of them first runs, so programs are compiled ahead of time without
+ * it; a run without it fails with a line that says so. */
 const ttt_kernel *ttt_kernels_cuda(size_t *count, const char **why);
+/* Whether they could run: NULL, or why there is no driver for them, in a line that stays until the
+ * thread asks again. */
+const char *ttt_kernels_cuda_driver(void);
 
 #endif

@@ -9,6 +9,7 @@
 #include "tests/kernels/cuda_reference.h"
 
 #include <algorithm>
+#include <functional>
 
 struct step_case {
     int layers, d, mini_batch, batch, heads;
@@ -25,7 +26,7 @@ struct step_launch {
 
 inline step_launch step_launch_of(const step_case &c)
 {
-    step_launch l;
+    step_launch l = {};
     int size = c.state_bf16 ? 2 : 4;
 #define CHOOSE(D)                                                                               \
     if (c.d == D && c.layers == 1)                                                              \
@@ -60,6 +61,7 @@ struct step_bench {
     std::vector<learner> learners;
     numbers scales, biases;
     host::machine machine;
+    std::function<void()> runner; /* instead of a launch of our own */
     double worst_answer = 0, worst_state = 0;
     double epsilon = 1e-6, rate;
 
@@ -95,22 +97,24 @@ struct step_bench {
         biases = bias.slice(0, bias.size());
         for (size_t i = 0; i < n; i++)
             learners.push_back(learner_of(i));
-        name_arrays();
+        name_arrays([this](const char *name, const void *data, size_t bytes) {
+            machine.array(name, data, bytes);
+        });
     }
 
-    void name_arrays()
+    void name_arrays(const std::function<void(const char *, const void *, size_t)> &take)
     {
         static const char *const names[] = {"q", "k", "v", "z", "gate", "moves", "scale", "bias"};
         stored *list[] = {&q, &k, &v, &z, &gate, &moves, &scale, &bias};
         for (int i = 0; i < 8; i++)
-            machine.array(names[i], list[i]->data(), list[i]->bytes());
-        machine.array("position", position.data(), position.size() * 4);
-        machine.array("place", place.data(), place.size() * 4);
+            take(names[i], list[i]->data(), list[i]->bytes());
+        take("position", position.data(), position.size() * 4);
+        take("place", place.data(), place.size() * 4);
         for (int i = 0; i < c.layers; i++) {
-            machine.array("W", w[i].data(), w[i].bytes());
-            machine.array("W_sum", w_sum[i].data(), w_sum[i].bytes());
-            machine.array("b", b[i].data(), b[i].bytes());
-            machine.array("b_sum", b_sum[i].data(), b_sum[i].bytes());
+            take("W", w[i].data(), w[i].bytes());
+            take("W_sum", w_sum[i].data(), w_sum[i].bytes());
+            take("b", b[i].data(), b[i].bytes());
+            take("b_sum", b_sum[i].data(), b_sum[i].bytes());
         }
     }
 
@@ -196,7 +200,10 @@ struct step_bench {
         for (stored *s : {&q, &k, &v})
             s->fill(random, 1);
         gate.fill(random, 1);
-        run_kernel(backwards);
+        if (runner)
+            runner();
+        else
+            run_kernel(backwards);
         for (size_t i = 0; i < learners.size(); i++) {
             size_t sequence = i / (size_t)c.heads, lanes = (size_t)c.d;
             size_t head = i % (size_t)c.heads;
