@@ -1,4 +1,5 @@
 /* All kernels of the CUDA handlers, by the names that plan.c lists. */
+#include "kernels/cuda/scan_linear.h"
 #include "kernels/cuda/step_linear.h"
 #include "kernels/cuda/step_mlp.h"
 
@@ -30,3 +31,18 @@ STEP_MLP_BOTH(128, f32, float)
 STEP_MLP_BOTH(64, bf16, bf16)
 STEP_MLP_BOTH(96, bf16, bf16)
 STEP_MLP_BOTH(128, bf16, bf16)
+
+#define SCAN_LINEAR(d, t, name, terms)                        \
+    KERNEL(TTT_SCAN_LINEAR_THREADS(d), 1)                     \
+    ttt_scan_linear_##name##_##d##_##t(const ttt_scan_args a) \
+    {                                                         \
+        scan_linear<d, t, terms>(a).run();                    \
+    }
+#define SCAN_LINEARS(d)          \
+    SCAN_LINEAR(d, 16, bf16, 1)  \
+    SCAN_LINEAR(d, 16, exact, 3) \
+    SCAN_LINEAR(d, 64, bf16, 1)  \
+    SCAN_LINEAR(d, 64, exact, 3)
+SCAN_LINEARS(64)
+SCAN_LINEARS(96)
+SCAN_LINEARS(128)

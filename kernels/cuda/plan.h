@@ -42,4 +42,15 @@
     (TTT_STEP_MLP_FIXED(d, size, parts) + TTT_STEP_MLP_BYTES2(d, size, parts) + \
      TTT_STEP_MLP_HELD1(d, size, parts) * TTT_STEP_MLP_OWN(d, parts) * (size))
 
+/* ---- ttt_scan ----------------------------------------------------------------------------------
+ * Mini-batches of up to t tokens, whole tiles of 16. Rows are 8 floats longer than their contents:
+ * the rows of a tile then lie in different banks. */
+#define TTT_SCAN_STRIDE(n) ((n) + 8)
+/* Floats of a mini-batch: k, q, target, eta. Two lie in shared memory where an A100 has room. */
+#define TTT_SCAN_STAGE(d, t) (3 * (t)*TTT_SCAN_STRIDE(d) + (t)*TTT_SCAN_STRIDE(t))
+#define TTT_SCAN_STAGES(d, t) ((t) == 16 || (d) == 64 ? 2 : 1)
+#define TTT_SCAN_LINEAR_THREADS(d) (2 * (d))
+#define TTT_SCAN_LINEAR_SHARED(d, t) \
+    (4 * (TTT_SCAN_STAGES(d, t) * TTT_SCAN_STAGE(d, t) + (t)*TTT_SCAN_STRIDE(d) + (d) + (t)))
+
 #endif

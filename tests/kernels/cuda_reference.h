@@ -193,6 +193,43 @@ inline numbers step_of(learner &l, const step_input &s)
     return z;
 }
 
+/* A mini-batch: token i answers with the weights moved by eta[i, j] times each token j; the learner
+ * goes on with the last row. The answers are of the learner's output, without norm. */
+inline numbers scan_of(learner &l, const numbers &k, const numbers &target, const numbers &q,
+                       const numbers &eta, const double *scale, const double *bias, double epsilon)
+{
+    size_t d = (size_t)l.d, n = k.size() / d;
+    std::vector<token_trace> traces;
+    numbers answers;
+    auto row = [d](const numbers &x, size_t i) {
+        return numbers(x.begin() + (long)(i * d), x.begin() + (long)((i + 1) * d));
+    };
+    for (size_t j = 0; j < n; j++)
+        traces.push_back(trace_of(l, row(k, j), row(target, j), scale, bias, epsilon));
+    for (size_t i = 0; i < n; i++) {
+        numbers x = row(q, i);
+        for (int layer = 0; layer < l.layers; layer++) {
+            if (layer > 0)
+                for (double &v : x)
+                    v = gelu_of(v);
+            numbers y = times(x, l.weight[layer], l.bias[layer]);
+            for (size_t j = 0; j < n; j++) {
+                double along = 1; /* what the bias is multiplied by */
+                for (size_t m = 0; m < x.size(); m++)
+                    along += x[m] * traces[j].in[layer][m];
+                for (size_t o = 0; o < y.size(); o++)
+                    y[o] -= eta[i * n + j] * along * traces[j].gradient[layer][o];
+            }
+            x = y;
+        }
+        answers.insert(answers.end(), x.begin(), x.end());
+    }
+    for (size_t j = 0; j < n; j++)
+        add_to_sums(l, traces[j], eta[(n - 1) * n + j]);
+    turn_over(l, 1);
+    return answers;
+}
+
 /* ---- bf16, and random numbers ------------------------------------------------------------------
  */
 
