@@ -27,6 +27,7 @@
  *              W1, W2       [B, H, d, w], [B, H, w, d]   of two (TTT-MLP)
  *              b1 (, b2)    [B, H, 1, ·]
  *              and the sums of their gradients, in the same order: W1_sum (, W2_sum), b1_sum …
+ *              (CUDA takes a state of bf16 too, all of it)
  *   results    z            act [B, C]      q + norm(res(q)), q rotated
  *              the state and its sums, in the operands' order, each aliasing its operand
  *   attributes layers i64 (1, 2), mini_batch i64, theta f32 (0: no rotation), epsilon f32 (of the
@@ -37,6 +38,19 @@
  *              norm(res(k)) against target in each layer's output, at W; sums += rate k^T g …;
  *              weights that answer = W - moves[place] sums; at the end of a mini-batch W becomes
  *              those and the sums 0.
+ *
+ * ttt_conv_step: one token of causal convolutions, one filter a channel, that look back on the
+ * same. operands   x            act [B, C] tail         act or f32 [B, width - 1, C]   the inputs
+ * before, the oldest first weight, bias [C, 1, width], [C]             once, or twice for two
+ * filters; the last tap multiplies x results    y            act [B, C]      once for each filter:
+ * bias + sum over the window tail         the window without its oldest, aliasing its operand no
+ * attributes
+ *
+ * ttt_gate_step: what becomes of a layer's answers before its last projection.
+ *   operands   z, gate      act [B, C]      the answers, and the gate's projection
+ *              scale, bias  [C]             of the norm
+ *   results    y            act [B, C]      norm(z) gelu(gate), the norm over C
+ *   attributes epsilon f32
  *
  * ttt_product: x W for one or a few rows, with weights as they are stored.
  *   operands   x            act [B, K]
@@ -53,7 +67,8 @@
  *   results    answers      [n, B, H, b, d] res of the queries
  *              the state after the last, not aliased; the weights that go on are moved by eta's
  *              last row
- *   attributes layers i64, epsilon f32
+ *   attributes layers i64, epsilon f32, and for CUDA exact i64 (if it is there and 0, tensor cores
+ *              multiply bf16; else products are as good as f32's, to about 1e-5)
  *
  * ttt_scan_backward: the gradients of ttt_scan.
  *   operands   those of ttt_scan, then the gradients of its results

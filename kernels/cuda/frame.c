@@ -106,6 +106,7 @@ int64_t frame_dim(frame_reader *f, int64_t operand, int dim)
     return b == NULL || dim >= b->rank ? 0 : b->dims[dim];
 }
 
+/* The value of an attribute; NULL if there is none, or (and that is wrong) one of another type. */
 static const void *attribute(frame_reader *f, const char *name, XLA_FFI_DataType type)
 {
     const XLA_FFI_Attrs *attrs = &f->frame->attrs;
@@ -119,24 +120,31 @@ static const void *attribute(frame_reader *f, const char *name, XLA_FFI_DataType
         frame_fail(f, "the attribute %s has another type", name);
         return NULL;
     }
-    frame_fail(f, "the attribute %s is missing", name);
     return NULL;
+}
+
+int64_t frame_i64_or(frame_reader *f, const char *name, int64_t otherwise)
+{
+    const void *value = attribute(f, name, XLA_FFI_DataType_S64);
+    if (value != NULL)
+        memcpy(&otherwise, value, sizeof otherwise);
+    return otherwise;
 }
 
 int64_t frame_i64(frame_reader *f, const char *name)
 {
-    const void *value = attribute(f, name, XLA_FFI_DataType_S64);
-    int64_t out = 0;
-    if (value != NULL)
-        memcpy(&out, value, sizeof out);
-    return out;
+    if (attribute(f, name, XLA_FFI_DataType_S64) == NULL)
+        frame_fail(f, "the attribute %s is missing", name);
+    return frame_i64_or(f, name, 0);
 }
 
 float frame_f32(frame_reader *f, const char *name)
 {
     const void *value = attribute(f, name, XLA_FFI_DataType_F32);
     float out = 0;
-    if (value != NULL)
+    if (value == NULL)
+        frame_fail(f, "the attribute %s is missing", name);
+    else
         memcpy(&out, value, sizeof out);
     return out;
 }

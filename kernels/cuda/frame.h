@@ -41,6 +41,7 @@ void *frame_array(frame_reader *f, frame_side side, int64_t index, const char *n
 /* A dimension of an operand; 0 if there is none such. */
 int64_t frame_dim(frame_reader *f, int64_t operand, int dim);
 int64_t frame_i64(frame_reader *f, const char *name);
+int64_t frame_i64_or(frame_reader *f, const char *name, int64_t otherwise);
 float frame_f32(frame_reader *f, const char *name);
 void *frame_stream(frame_reader *f);
 

@@ -20,9 +20,9 @@ typedef enum cuda_operation {
 typedef struct cuda_kernel {
     const char *name;
     cuda_operation operation;
-    int layers, lanes,
-        size;           /* 0 where it does not matter; size: bytes of an element of the state */
-    int tokens;         /* of a mini-batch, at most; 0: any */
+    int layers, lanes;  /* 0 where it does not matter; a convolution's lanes are its width */
+    int size;           /* of a step: bytes of an element of the state; of a scan: terms */
+    int most;           /* tokens of a scan's mini-batch, channels of a gate; 0: any */
     int threads, parts; /* of a block; blocks of a cluster, 1 for none */
     size_t shared;      /* bytes of a block */
 } cuda_kernel;
@@ -31,7 +31,7 @@ typedef struct cuda_kernel {
 const cuda_kernel *cuda_kernels(size_t *count);
 /* The one for a call, or NULL; where a cluster is possible it is taken. */
 const cuda_kernel *cuda_kernel_for(cuda_operation operation, int layers, int lanes, int size,
-                                   int tokens, bool clusters);
+                                   int amount, bool clusters);
 
 /* ---- the driver --------------------------------------------------------------------------------
  * Found when it is first needed, so that programs are compiled on machines without one. Each gives

@@ -53,4 +53,11 @@
 #define TTT_SCAN_LINEAR_SHARED(d, t) \
     (4 * (TTT_SCAN_STAGES(d, t) * TTT_SCAN_STAGE(d, t) + (t)*TTT_SCAN_STRIDE(d) + (d) + (t)))
 
+/* ---- the small ones ---------------------------------------------------------------------------
+ */
+#define TTT_CONV_THREADS 128
+#define TTT_CONV_ROWS 8 /* sequences of a block */
+#define TTT_GATE_THREADS 256
+#define TTT_GATE_SHARED (4 * 2 * TTT_GATE_THREADS / 32)
+
 #endif

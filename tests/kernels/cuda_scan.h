@@ -2,8 +2,8 @@
 #ifndef TESTS_KERNELS_CUDA_SCAN_H
 #define TESTS_KERNELS_CUDA_SCAN_H
 
-#include "kernels/cuda/kernels.cu"
 #include "tests/kernels/cuda_reference.h"
+#include "tests/kernels/cuda_source.h"
 
 #include <algorithm>
 #include <functional>

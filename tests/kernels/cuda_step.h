@@ -5,8 +5,8 @@
 #ifndef TESTS_KERNELS_CUDA_STEP_H
 #define TESTS_KERNELS_CUDA_STEP_H
 
-#include "kernels/cuda/kernels.cu"
 #include "tests/kernels/cuda_reference.h"
+#include "tests/kernels/cuda_source.h"
 
 #include <algorithm>
 #include <functional>

@@ -1,6 +1,6 @@
 #include "tests/kernels/fake_cuda.h"
 
-#include "kernels/cuda/kernels.cu"
+#include "tests/kernels/cuda_source.h"
 
 #include <cuda.h>
 
@@ -48,9 +48,27 @@ struct known_kernel {
         KNOWN(ttt_step_mlp_block_##suffix, ttt_step_args), \
         KNOWN(ttt_step_mlp_cluster_##suffix, ttt_step_args)
 
+#define KNOWN_SCANS(d)                                        \
+    KNOWN(ttt_scan_linear_bf16_##d##_16, ttt_scan_args),      \
+        KNOWN(ttt_scan_linear_exact_##d##_16, ttt_scan_args), \
+        KNOWN(ttt_scan_linear_bf16_##d##_64, ttt_scan_args),  \
+        KNOWN(ttt_scan_linear_exact_##d##_64, ttt_scan_args)
+
 static known_kernel kernels[] = {
-    KNOWN_STEPS(f32_64),  KNOWN_STEPS(f32_96),  KNOWN_STEPS(f32_128),
-    KNOWN_STEPS(bf16_64), KNOWN_STEPS(bf16_96), KNOWN_STEPS(bf16_128),
+    KNOWN_STEPS(f32_64),
+    KNOWN_STEPS(f32_96),
+    KNOWN_STEPS(f32_128),
+    KNOWN_STEPS(bf16_64),
+    KNOWN_STEPS(bf16_96),
+    KNOWN_STEPS(bf16_128),
+    KNOWN_SCANS(64),
+    KNOWN_SCANS(96),
+    KNOWN_SCANS(128),
+    KNOWN(ttt_conv_2, ttt_conv_args),
+    KNOWN(ttt_conv_3, ttt_conv_args),
+    KNOWN(ttt_conv_4, ttt_conv_args),
+    KNOWN(ttt_gate_2048, ttt_gate_args),
+    KNOWN(ttt_gate_8192, ttt_gate_args),
 };
 
 /* ---- the driver --------------------------------------------------------------------------------

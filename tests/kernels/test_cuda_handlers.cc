@@ -2,6 +2,8 @@
 #include "tests/kernels/cuda_test.h"
 
 #include "tests/kernels/cuda_frame.h"
+#include "tests/kernels/cuda_scan.h"
+#include "tests/kernels/cuda_small.h"
 #include "tests/kernels/cuda_step.h"
 #include "tests/kernels/fake_cuda.h"
 
@@ -97,6 +99,91 @@ static void steps_go_to_their_kernels(void **)
     run_steps({2, 64, 3, 1, 2, false, false, false, 10000}, "ttt_step_mlp_block_f32_64", 1);
 }
 
+/* ---- the other operations ----------------------------------------------------------------------
+ */
+
+static test_frame frame_of(scan_bench &b)
+{
+    const scan_case &c = b.c;
+    int64_t n = c.count, batch = c.batch, heads = c.heads, t = c.tokens, d = c.d;
+    test_frame f;
+    for (stored *s : {&b.k, &b.target, &b.q})
+        f.operand(XLA_FFI_DataType_F32, s->data(), {n, batch, heads, t, d});
+    f.operand(XLA_FFI_DataType_F32, b.eta.data(), {n, batch, heads, t, t});
+    f.operand(XLA_FFI_DataType_F32, b.scale.data(), {heads, d});
+    f.operand(XLA_FFI_DataType_F32, b.bias.data(), {heads, d});
+    f.result(XLA_FFI_DataType_F32, b.answers.data(), {n, batch, heads, t, d});
+    for (int kind = 0; kind < 2; kind++) {
+        for (int i = 0; i < c.layers; i++) {
+            int64_t in = i == 0 ? d : 4 * d, out = i == c.layers - 1 ? d : 4 * d;
+            std::vector<int64_t> dims = {batch, heads, kind == 0 ? in : 1, out};
+            f.operand(XLA_FFI_DataType_F32, (kind == 0 ? b.w : b.b)[i].data(), dims);
+            f.result(XLA_FFI_DataType_F32, (kind == 0 ? b.w_out : b.b_out)[i].data(), dims);
+        }
+    }
+    f.attr("epsilon", (float)b.epsilon);
+    f.attr("layers", (int64_t)c.layers);
+    return f;
+}
+
+static void run_scan(const scan_case &c, const char *kernel, int cluster)
+{
+    scan_bench bench(c);
+    gpu->forget();
+    bench.name_arrays(gpu->array);
+    test_frame f = frame_of(bench);
+    if (!c.exact)
+        f.attr("exact", (int64_t)0);
+    bench.runner = [&] { assert_string_equal(f.call(handler_of("ttt_scan")).c_str(), ""); };
+    bench.run();
+    assert_string_equal(gpu->error(), "");
+    assert_string_equal(gpu->kernel, kernel);
+    assert_int_equal(gpu->cluster, cluster);
+    assert_true(bench.worst_answer < (c.exact ? 3e-5 : 1e-2));
+    assert_true(bench.worst_state < (c.exact ? 3e-5 : 1e-2));
+}
+
+static void scans_go_to_their_kernels(void **)
+{
+    gpu->major = 9;
+    run_scan({1, 64, 16, 2, 2, 1, true, false}, "ttt_scan_linear_exact_64_16", 1);
+    run_scan({1, 96, 17, 2, 1, 2, false, false}, "ttt_scan_linear_bf16_96_64", 1);
+}
+
+static void small_ones_go_to_their_kernels(void **)
+{
+    conv_bench conv(2, 9, 160, 4, true, false);
+    stored before = conv.tail;
+    test_frame f;
+    f.operand(type_of(conv.x), conv.x.data(), {9, 160});
+    f.operand(type_of(conv.tail), conv.tail.data(), {9, 3, 160});
+    for (int i = 0; i < 2; i++) {
+        f.operand(XLA_FFI_DataType_F32, conv.weight[i].data(), {160, 1, 4});
+        f.operand(XLA_FFI_DataType_F32, conv.bias[i].data(), {160});
+        f.result(type_of(conv.y[i]), conv.y[i].data(), {9, 160});
+    }
+    f.result(type_of(conv.tail), conv.tail.data(), {9, 3, 160});
+    gpu->forget();
+    conv.name_arrays(gpu->array);
+    assert_string_equal(f.call(handler_of("ttt_conv_step")).c_str(), "");
+    assert_string_equal(gpu->error(), "");
+    assert_true(conv.check(before) < 5e-3);
+
+    gate_bench gate(3, 768, true);
+    test_frame g;
+    g.operand(type_of(gate.z), gate.z.data(), {3, 768});
+    g.operand(type_of(gate.gate), gate.gate.data(), {3, 768});
+    g.operand(XLA_FFI_DataType_F32, gate.scale.data(), {768});
+    g.operand(XLA_FFI_DataType_F32, gate.bias.data(), {768});
+    g.result(type_of(gate.y), gate.y.data(), {3, 768});
+    g.attr("epsilon", 1e-6f);
+    gpu->forget();
+    gate.name_arrays(gpu->array);
+    assert_string_equal(g.call(handler_of("ttt_gate_step")).c_str(), "");
+    assert_string_equal(gpu->error(), "");
+    assert_true(gate.check() < 5e-3);
+}
+
 /* ---- what is wrong is said ---------------------------------------------------------------------
  */
 
@@ -153,7 +240,7 @@ static void other_heads_have_no_kernel(void **)
 {
     step_bench bench({1, 32, 4, 1, 1, false, false, false, 10000});
     test_frame f = frame_of(bench);
-    refuses(f, "heads of 32 lanes");
+    refuses(f, "there are kernels for heads of 64, 96 and 128 lanes, not for 32");
 }
 
 static void nothing_is_launched_for_nobody(void **)
@@ -182,6 +269,8 @@ int main()
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_go_to_their_kernels),
+        cmocka_unit_test(scans_go_to_their_kernels),
+        cmocka_unit_test(small_ones_go_to_their_kernels),
         cmocka_unit_test(wrong_calls_are_refused),
         cmocka_unit_test(other_heads_have_no_kernel),
         cmocka_unit_test(nothing_is_launched_for_nobody),
