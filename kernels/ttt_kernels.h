@@ -28,6 +28,7 @@
  *              W1, W2       [B, H, d, w], [B, H, w, d]   of two (TTT-MLP)
  *              b1 (, b2)    [B, H, 1, ·]
  *              and the sums of their gradients, in the same order: W1_sum (, W2_sum), b1_sum …
+ *              (CUDA takes a state of bf16 too, all of it)
  *   results    z            act [B, C]      q + norm(res(q)), q rotated; rotated queries and keys
  *                                           are not rounded to act
  *              the state and its sums, in the operands' order, each aliasing its operand
@@ -40,6 +41,19 @@
  *              norm(res(k)) against target in each layer's output, at W; sums += rate k^T g …;
  *              weights that answer = W - moves[place] sums; at the end of a mini-batch W becomes
  *              those and the sums 0.
+ *
+ * ttt_conv_step: one token of causal convolutions, one filter a channel, that look back on the
+ * same. operands   x            act [B, C] tail         act or f32 [B, width - 1, C]   the inputs
+ * before, the oldest first weight, bias [C, 1, width], [C]             once, or twice for two
+ * filters; the last tap multiplies x results    y            act [B, C]      once for each filter:
+ * bias + sum over the window tail         the window without its oldest, aliasing its operand no
+ * attributes
+ *
+ * ttt_gate_step: what becomes of a layer's answers before its last projection.
+ *   operands   z, gate      act [B, C]      the answers, and the gate's projection
+ *              scale, bias  [C]             of the norm
+ *   results    y            act [B, C]      norm(z) gelu(gate), the norm over C
+ *   attributes epsilon f32
  *
  * ttt_product: x W for one or a few rows, with weights as they are stored.
  *   operands   x            act [B, K]
@@ -56,7 +70,8 @@
  *   results    answers      [n, B, H, b, d] res of the queries
  *              the state after the last, not aliased; the weights that go on are moved by eta's
  *              last row
- *   attributes layers i64, epsilon f32
+ *   attributes layers i64, epsilon f32, and for CUDA exact i64 (if it is there and 0, tensor cores
+ *              multiply bf16; else products are as good as f32's, to about 1e-5)
  *
  * ttt_scan_backward: the gradients of ttt_scan.
  *   operands   those of ttt_scan, then the gradients of its results
@@ -79,8 +94,12 @@ typedef struct ttt_kernel {
 /* Handlers for the CPU plugin. The fastest code that the processor runs is chosen at first use; the
  * variable TTT_KERNELS (portable, avx2, avx512) names the best to take. */
 const ttt_kernel *ttt_kernels_cpu(size_t *count);
-/* Handlers for the CUDA plugin. NULL, with `*why` a static line, when this build has none or the
- * CUDA driver is not there. */
+/* Handlers for the CUDA plugin. NULL, with `*why` a static line, when this build has none. CUDA's
+ * driver is looked for when one of them first runs, so programs are compiled ahead of time without
+ * it; a run without it fails with a line that says so. */
 const ttt_kernel *ttt_kernels_cuda(size_t *count, const char **why);
+/* Whether they could run: NULL, or why there is no driver for them, in a line that stays until the
+ * thread asks again. */
+const char *ttt_kernels_cuda_driver(void);
 
 #endif

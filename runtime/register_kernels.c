@@ -34,7 +34,12 @@ static pjrt_status *register_all(pjrt_plugin *plugin, const char *platform, cons
 pjrt_status *ttt__register_kernels(pjrt_plugin *plugin, const char *platform, bool *known)
 {
     size_t count = 0;
-    const ttt_kernel *list = strcmp(platform, "cpu") == 0 ? ttt_kernels_cpu(&count) : NULL;
+    const char *why;
+    const ttt_kernel *list = NULL;
+    if (strcmp(platform, "cpu") == 0)
+        list = ttt_kernels_cpu(&count);
+    else if (strcmp(platform, "cuda") == 0)
+        list = ttt_kernels_cuda(&count, &why);
     *known = list != NULL;
     if (list == NULL)
         return NULL;

@@ -1,0 +1,66 @@
+/* All kernels of the CUDA handlers, by the names that plan.c lists. */
+#include "kernels/cuda/scan_linear.h"
+#include "kernels/cuda/small.h"
+#include "kernels/cuda/step_linear.h"
+#include "kernels/cuda/step_mlp.h"
+
+#define STEP_LINEAR(d, name, type)                                              \
+    KERNEL(TTT_STEP_LINEAR_THREADS(d, sizeof(type)), TTT_STEP_LINEAR_BLOCKS(d)) \
+    ttt_step_linear_##name##_##d(const ttt_step_args a)                         \
+    {                                                                           \
+        step_linear<d, type>().run(a);                                          \
+    }
+STEP_LINEAR(64, f32, float)
+STEP_LINEAR(96, f32, float)
+STEP_LINEAR(128, f32, float)
+STEP_LINEAR(64, bf16, bf16)
+STEP_LINEAR(96, bf16, bf16)
+STEP_LINEAR(128, bf16, bf16)
+
+#define STEP_MLP(d, name, type, kind, parts)                  \
+    KERNEL(TTT_STEP_MLP_THREADS(d, sizeof(type), parts), 1)   \
+    ttt_step_mlp_##kind##_##name##_##d(const ttt_step_args a) \
+    {                                                         \
+        step_mlp<d, type, parts>(a).run();                    \
+    }
+#define STEP_MLP_BOTH(d, name, type)  \
+    STEP_MLP(d, name, type, block, 1) \
+    STEP_MLP(d, name, type, cluster, TTT_STEP_MLP_PARTS(d))
+STEP_MLP_BOTH(64, f32, float)
+STEP_MLP_BOTH(96, f32, float)
+STEP_MLP_BOTH(128, f32, float)
+STEP_MLP_BOTH(64, bf16, bf16)
+STEP_MLP_BOTH(96, bf16, bf16)
+STEP_MLP_BOTH(128, bf16, bf16)
+
+#define SCAN_LINEAR(d, t, name, terms)                        \
+    KERNEL(TTT_SCAN_LINEAR_THREADS(d), 1)                     \
+    ttt_scan_linear_##name##_##d##_##t(const ttt_scan_args a) \
+    {                                                         \
+        scan_linear<d, t, terms>(a).run();                    \
+    }
+#define SCAN_LINEARS(d)          \
+    SCAN_LINEAR(d, 16, bf16, 1)  \
+    SCAN_LINEAR(d, 16, exact, 3) \
+    SCAN_LINEAR(d, 64, bf16, 1)  \
+    SCAN_LINEAR(d, 64, exact, 3)
+SCAN_LINEARS(64)
+SCAN_LINEARS(96)
+SCAN_LINEARS(128)
+
+#define CONV(width)                                                     \
+    KERNEL(TTT_CONV_THREADS, 1) ttt_conv_##width(const ttt_conv_args a) \
+    {                                                                   \
+        conv_step<width>(a);                                            \
+    }
+CONV(2)
+CONV(3)
+CONV(4)
+
+#define GATE(channels)                                                     \
+    KERNEL(TTT_GATE_THREADS, 1) ttt_gate_##channels(const ttt_gate_args a) \
+    {                                                                      \
+        gate_step<channels>(a);                                            \
+    }
+GATE(2048)
+GATE(8192)
