@@ -23,7 +23,7 @@ static pjrt_status *open_client(const char *name, ttt_place *place)
     bool many = place->n_devices > 1 && strstr(slash == NULL ? path : slash, "cpu") != NULL;
     pjrt_client_options options = {.cpu_devices = many ? place->n_devices : 0};
     PJRT_TRY(pjrt_client_create(plugin, &options, &place->client));
-    PJRT_TRY(ttt__register_kernels(plugin, pjrt_client_platform(place->client), &place->kernels));
+    PJRT_TRY(ttt_calls_register(plugin, pjrt_client_platform(place->client), &place->calls));
     size_t there = pjrt_client_num_devices(place->client);
     if (there < (size_t)place->n_devices)
         return PJRT_FAIL(FAILED_PRECONDITION, call, "the mesh needs %d devices, %s has %zu",
@@ -58,9 +58,9 @@ void ttt_place_free(ttt_place *place)
     free(place);
 }
 
-bool ttt_place_calls(const ttt_place *place)
+ttt_calls ttt_place_calls(const ttt_place *place)
 {
-    return place->kernels && place->n_devices == 1;
+    return place->n_devices == 1 ? place->calls : TTT_CALL_NONE;
 }
 
 pjrt_status *ttt_place_cache(ttt_place *place, const char *folder)

@@ -19,7 +19,7 @@ static const char call[] = "engine";
 static pjrt_status *load_weights(ttt_engine *e, const char *folder)
 {
     PJRT_TRY(ttt__model_hash(folder, e->hash));
-    if (e->kernels || e->weights != HLO_F32)
+    if ((e->calls & TTT_CALL_PRODUCT) != 0 || e->weights != HLO_F32)
         return ttt_model_load_packed(e->place, folder, e->weights, &e->model);
     return ttt_model_load(e->place, folder, TTT_SEPARATE, HLO_F32, &e->model);
 }
@@ -51,7 +51,7 @@ pjrt_status *ttt__engine_need(ttt_engine *e, ttt_program **program, ttt_task_kin
                      .time = time,
                      .context = e->context,
                      .compute = e->compute,
-                     .kernels = e->kernels};
+                     .calls = e->calls};
     return *program != NULL ? NULL : ttt_task_compile(&task, e->model, program);
 }
 
@@ -104,7 +104,7 @@ pjrt_status *ttt_engine_open(const ttt_place *place, const char *folder,
     e->context = options->context == 0 ? 2048 : options->context;
     e->compute = options->compute == HLO_TYPE_NONE ? HLO_F32 : options->compute;
     e->weights = options->weights == HLO_TYPE_NONE ? HLO_F32 : options->weights;
-    e->kernels = ttt_place_calls(place) && !options->no_kernels;
+    e->calls = options->no_kernels ? TTT_CALL_NONE : ttt_place_calls(place);
     pjrt_status *st = open_engine(e, folder, options->span == 0 ? 512 : options->span);
     if (st != NULL)
         ttt_engine_free(e);

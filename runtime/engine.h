@@ -22,7 +22,7 @@ struct ttt_engine {
     uint64_t hash[2];
     int64_t batch, context;
     hlo_type compute, weights;
-    bool kernels;      /* programs call them; matrices are then packed */
+    ttt_calls calls;   /* what programs call; with products, matrices are packed */
     hlo_spec spec;     /* of [batch, …] */
     ttt_states *parts; /* of one sequence */
     /* Several tokens at once are read from multiples of this position on: learners' mini-batches;

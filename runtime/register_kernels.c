@@ -1,6 +1,6 @@
 /* Kernels made known to plugins. */
 #include "kernels/ttt_kernels.h"
-#include "runtime/internal.h"
+#include "runtime/ttt_runtime.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -31,16 +31,34 @@ static pjrt_status *register_all(pjrt_plugin *plugin, const char *platform, cons
     return NULL;
 }
 
-pjrt_status *ttt__register_kernels(pjrt_plugin *plugin, const char *platform, bool *known)
+static ttt_calls call_of(const char *target)
+{
+    static const struct {
+        const char *target;
+        ttt_calls call;
+    } known[] = {
+        {"ttt_step", TTT_CALL_STEP},
+        {"ttt_scan", TTT_CALL_SCAN},
+        {"ttt_scan_backward", TTT_CALL_GRADIENT},
+        {"ttt_product", TTT_CALL_PRODUCT},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(known[i].target, target) == 0)
+            return known[i].call;
+    }
+    return TTT_CALL_NONE;
+}
+
+pjrt_status *ttt_calls_register(pjrt_plugin *plugin, const char *platform, ttt_calls *calls)
 {
     size_t count = 0;
     const char *why;
     const ttt_kernel *list = NULL;
+    *calls = TTT_CALL_NONE;
     if (strcmp(platform, "cpu") == 0)
         list = ttt_kernels_cpu(&count);
     else if (strcmp(platform, "cuda") == 0)
         list = ttt_kernels_cuda(&count, &why);
-    *known = list != NULL;
     if (list == NULL)
         return NULL;
     pthread_mutex_lock(&mutex);
@@ -48,8 +66,9 @@ pjrt_status *ttt__register_kernels(pjrt_plugin *plugin, const char *platform, bo
     pthread_mutex_unlock(&mutex);
     if (pjrt_status_code(st) == PJRT_CODE_UNIMPLEMENTED) { /* a plugin without custom calls */
         pjrt_status_free(st);
-        st = NULL;
-        *known = false;
+        return NULL;
     }
+    for (size_t i = 0; st == NULL && i < count; i++)
+        *calls |= call_of(list[i].target);
     return st;
 }

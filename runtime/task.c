@@ -427,6 +427,14 @@ static pjrt_status *check(const ttt_task *task, const ttt_config *config)
     return NULL;
 }
 
+/* Where gradients are asked for, only with the kernel for those. */
+static bool calls_scan(const ttt_task *task)
+{
+    bool backwards = task->kind == TTT_TASK_TRAIN || task->kind == TTT_TASK_GRADS;
+    unsigned needed = TTT_CALL_SCAN | (backwards ? TTT_CALL_GRADIENT : 0);
+    return (task->calls & needed) == needed;
+}
+
 pjrt_status *ttt_task_build(const ttt_task *task, const ttt_config *config,
                             const ttt_params *params, const ttt_mesh *mesh, ttt_graph *out)
 {
@@ -445,9 +453,9 @@ pjrt_status *ttt_task_build(const ttt_task *task, const ttt_config *config,
                       .compute = task->compute,
                       .remat = task->remat,
                       .matrix_sums = task->matrix_sums,
-                      .call_step = task->kernels,
-                      .call_scan = task->kernels,
-                      .call_product = task->kernels,
+                      .call_step = (task->calls & TTT_CALL_STEP) != 0,
+                      .call_scan = calls_scan(task),
+                      .call_product = (task->calls & TTT_CALL_PRODUCT) != 0,
                       .batch_axes = b.batch.axes[0]};
     pjrt_status *st = b.values == NULL ? PJRT_NO_MEMORY(call) : build(&b);
     if (st == NULL && hlo_graph_error(out->g) != NULL)

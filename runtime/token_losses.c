@@ -35,7 +35,7 @@ static pjrt_status *compile(const ttt__losses *l, const ttt_config *config, ttt_
                      .context = l->options.time,
                      .form = l->options.path == TTT_EVAL_PRIMAL ? TTT_FORM_PRIMAL : TTT_FORM_DUAL,
                      .compute = l->options.compute,
-                     .kernels = ttt_place_calls(l->place),
+                     .calls = ttt_place_calls(l->place),
                      .diagnostics = kind == TTT_TASK_LOSSES && l->layers > 0};
     return ttt_task_compile_for(&task, l->place, config, l->params, out);
 }

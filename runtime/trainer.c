@@ -174,7 +174,7 @@ static pjrt_status *compile_step(ttt_trainer *t)
                      .time = t->plan.time,
                      .compute = o->compute,
                      .remat = o->remat,
-                     .kernels = ttt_place_calls(t->place) && !o->no_kernels,
+                     .calls = o->no_kernels ? TTT_CALL_NONE : ttt_place_calls(t->place),
                      .resets = o->resets,
                      .recipe = &o->recipe,
                      .train = {.accumulation = o->accumulation, .limits = true},

@@ -89,13 +89,27 @@ PJRT_MUST_CHECK pjrt_status *ttt_mesh_check(const ttt_mesh *mesh, const ttt_para
 /* ---- places ------------------------------------------------------------------------------------
  */
 
+/* Operations of kernels/ttt_kernels.h that a program may call: a set. */
+typedef enum ttt_calls {
+    TTT_CALL_NONE = 0,
+    TTT_CALL_STEP = 1,     /* ttt_step */
+    TTT_CALL_SCAN = 2,     /* ttt_scan */
+    TTT_CALL_GRADIENT = 4, /* ttt_scan_backward */
+    TTT_CALL_PRODUCT = 8,  /* ttt_product */
+} ttt_calls;
+
+/* Makes a plugin know the kernels of its platform, "cpu" or "cuda", once a process, and tells which
+ * there are; none for other platforms. Ahead of time no device is needed. */
+PJRT_MUST_CHECK pjrt_status *ttt_calls_register(pjrt_plugin *plugin, const char *platform,
+                                                ttt_calls *calls);
+
 /* Where arrays live and programs run: a plugin's client, and its first devices as a mesh. */
 typedef struct ttt_place {
     pjrt_client *client;
     ttt_mesh mesh;
     int n_devices;
-    char *cache;  /* folder of compiled programs, or NULL: every program is compiled anew */
-    bool kernels; /* programs may call what kernels/ttt_kernels.h describes */
+    char *cache;     /* folder of compiled programs, or NULL: every program is compiled anew */
+    ttt_calls calls; /* what programs for it may call, before it is split */
 } ttt_place;
 
 /* `plugin` as pjrt_plugin_load takes it. The CPU is as many devices as the mesh needs; others are
@@ -103,9 +117,9 @@ typedef struct ttt_place {
 PJRT_MUST_CHECK pjrt_status *ttt_place_open(const char *plugin, const ttt_mesh *mesh,
                                             ttt_place **out);
 void ttt_place_free(ttt_place *place);
-/* Programs for this place may call kernels: they are known, and nothing is split, which the
- * compiler would not know how to do with them. */
-bool ttt_place_calls(const ttt_place *place);
+/* What programs for this place may call: nothing where arrays are split, which the compiler would
+ * not know how to do with kernels. */
+ttt_calls ttt_place_calls(const ttt_place *place);
 /* From now on programs are taken from this folder, and put there once compiled; it is made when it
  * is not there. */
 PJRT_MUST_CHECK pjrt_status *ttt_place_cache(ttt_place *place, const char *folder);
@@ -250,7 +264,7 @@ typedef struct ttt_task {
     hlo_type compute; /* as in ttt_net */
     ttt_remat remat;
     bool matrix_sums; /* as in ttt_net: for TPUs; ttt_task_compile knows by itself */
-    bool kernels;     /* operations written by hand, where there are some for what is done */
+    ttt_calls calls;  /* operations written by hand, where there are some for what is done */
     bool resets;      /* documents start within sequences */
     bool diagnostics; /* inner_loss, rate and state_norm are further results; dual form alone */
     /* Training: the recipe's batch_tokens and sequence_length must be batch x time and time. */

@@ -33,7 +33,8 @@ static pjrt_status *compile(bench *b, ttt_task_kind kind, int64_t time, ttt_prog
                      .batch = b->batch,
                      .time = time,
                      .context = 2048,
-                     .kernels = b->products != HLO_TYPE_NONE};
+                     .calls =
+                         b->products == HLO_TYPE_NONE ? TTT_CALL_NONE : ttt_place_calls(b->place)};
     return ttt_task_compile(&task, b->model, out);
 }
 

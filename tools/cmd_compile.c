@@ -29,6 +29,8 @@ static const char help[] =
     "  --save FILE        write the executable, with a stamp that ttt checks when it loads it\n"
     "  --optimized FILE   write the optimized program, a serialized HloModuleProto\n"
     "  --xla NAME=VALUE   an XLA option for this compile; may be given several times\n"
+    "  --kernels          operations written by hand as custom calls, where there are some: cuda, "
+    "cpu\n"
     "  --top N            how many rows of each table to print (default 8)\n"
     "  --json             everything as JSON\n"
     "\n"
@@ -44,6 +46,7 @@ typedef struct compile_options {
     program_options program;
     const char *step, *target, *emit, *save, *optimized;
     int batch, context, accumulation, top;
+    bool kernels;
     hlo_overrides overrides;
 } compile_options;
 
@@ -61,6 +64,7 @@ static const cmd_option options[] = {
     {"context", "a number of tokens", CMD_NUMBER, AT(context), .most = 1 << 30},
     {"accumulation", "a number of parts", CMD_NUMBER, AT(accumulation), .most = 1 << 24},
     {"xla", "NAME=VALUE", CMD_CUSTOM, AT(overrides), .set = hlo_overrides_add},
+    {"kernels", "", CMD_FLAG, AT(kernels), 0, NULL},
     {"top", "a positive number", CMD_NUMBER, AT(top), .most = 1000000},
 };
 static const cmd_spec spec = {"compile", help, options, sizeof options / sizeof *options};
@@ -165,6 +169,11 @@ static pjrt_status *compile(compiling *c)
     PJRT_TRY(compiled_open(&c->result, o->target));
     PJRT_TRY(check_mesh(c));
     c->task.matrix_sums = strcmp(c->result.target->plugin, "tpu") == 0;
+    if (o->kernels && ttt_mesh_devices(&c->mesh) == 1)
+        PJRT_TRY(ttt_calls_register(c->result.plugin, c->result.target->plugin, &c->task.calls));
+    if (o->kernels && c->task.calls == TTT_CALL_NONE)
+        return PJRT_FAIL(UNIMPLEMENTED, "ttt", "there are no kernels for %s and this mesh",
+                         o->target);
     PJRT_TRY(build(c));
     pjrt_compile_options how = {.partitions = (int)ttt_mesh_devices(&c->mesh),
                                 .overrides = o->overrides.list,
