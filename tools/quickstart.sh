@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From a fresh machine to the main job: set-up, release build, a small network trained on a demo corpus
-# for about two minutes, stopped and continued on the way, evaluated; and a larger one's training step
+# for about two minutes, stopped and continued on the way, evaluated, continued from a prompt; and a larger one's training step
 # compiled ahead of time for a TPU and for a GPU (neither is needed).
 # It refuses to test anything: that is tools/test.sh.
 set -euo pipefail
@@ -47,6 +47,12 @@ train=(build/ttt train --preset tiny --data "$demo/data" --run "$demo/run" --ste
 show timeout --preserve-status -s TERM 50 "${train[@]}"
 show "${train[@]}"
 show build/ttt eval --model "$demo/run" --data "$demo/data" --context 1024 --sequences 16 --path stream --span 256
+
+# It goes on from a prompt; the state after it is a file of constant size, from which it goes on without reading the prompt again.
+show build/ttt generate --model "$demo/run" --prompt 'And the LORD said unto Moses, ' --max-tokens 160 --temperature 0.7 --seed 1 \
+    --state-out "$demo/after.state"
+show build/ttt generate --model "$demo/run" --prompt ' And it came to pass' --max-tokens 80 --temperature 0.7 --seed 2 \
+    --state-in "$demo/after.state"
 
 # The same step for a TPU pod and for a GPU: compiled by their real compilers, neither is needed.
 show build/ttt compile --preset 125m --step train --target tpu:v5e:2x2 --mesh fsdp=4 --dtype bf16 --top 3
