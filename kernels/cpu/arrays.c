@@ -7,7 +7,7 @@ enum { LINE = 64 };
 float *arrays_scratch(ffi_call *c, int workers, size_t *each)
 {
     size_t per_line = LINE / sizeof(float);
-    *each = (*each + per_line - 1) / per_line * per_line;
+    *each = (*each / per_line + 1) * per_line; /* never nothing, which may be NULL */
     void *made = NULL;
     if (*each > SIZE_MAX / sizeof(float) / (size_t)workers ||
         (made = aligned_alloc(LINE, *each * sizeof(float) * (size_t)workers)) == NULL)

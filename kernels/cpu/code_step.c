@@ -8,15 +8,26 @@
 #include "kernels/cpu/learner.h"
 #include "kernels/cpu/products.h"
 
+/* Rows that are passed over at once. Where a row does not fit into registers they are few, so that
+ * memory is still read nearly in order, which is what it is fast at. */
+INLINE int64_t strip_of(int64_t k, int64_t n)
+{
+    return n <= 4 * LANES ? k : 8;
+}
+
 /* y [rows, n] = x [rows, k] times w, for one or two rows: enough columns at once to keep the units
  * busy. */
 INLINE void through(int rows, int64_t k, int64_t n, const float *x, const float *w, float *y)
 {
-    int64_t j = 0;
-    for (; j + 4 * LANES <= n; j += 4 * LANES)
-        tile(rows, 4, k, plain(x, k), w + j, n, y + j, n, SET);
-    for (; j < n; j += LANES)
-        tile(rows, 1, k, plain(x, k), w + j, n, y + j, n, SET);
+    int64_t strip = strip_of(k, n);
+    for (int64_t i = 0; i < k; i += strip) {
+        int64_t m = k - i < strip ? k - i : strip, j = 0;
+        product_mode mode = i == 0 ? SET : ADD;
+        for (; j + 4 * LANES <= n; j += 4 * LANES)
+            tile(rows, 4, m, plain(x + i, k), w + i * n + j, n, y + j, n, mode);
+        for (; j < n; j += LANES)
+            tile(rows, 1, m, plain(x + i, k), w + i * n + j, n, y + j, n, mode);
+    }
 }
 
 /* y[i] = w[i, :] g for k rows of n. */
@@ -44,16 +55,21 @@ typedef struct lesson {
     float *y; /* what the moved weights, or with `sums_only` the sums alone, make of `asked` */
 } lesson;
 
-/* Columns [j, j + vecs LANES). At the end of a mini-batch the moved weights stay. */
-INLINE void learn_columns(int vecs, const lesson *t, int64_t j, bool sums_only, bool last)
+/* Rows [first, end), columns [j, j + vecs LANES). At the end of a mini-batch the moved weights
+ * stay.
+ */
+INLINE void learn_block(int vecs, const lesson *t, int64_t first, int64_t end, int64_t j,
+                        bool sums_only, bool last)
 {
     vec g[4], y[4];
     UNROLLED
     for (int c = 0; c < vecs; c++) {
         g[c] = load(t->g + j + c * LANES);
         y[c] = (vec){0};
+        if (first > 0)
+            y[c] = load(t->y + j + c * LANES);
     }
-    for (int64_t i = 0; i < t->k; i++) {
+    for (int64_t i = first; i < end; i++) {
         float *w = t->w + i * t->n + j, *sum = t->sum + i * t->n + j;
         vec x = all(t->x[i]), asked = all(t->asked[i]);
         UNROLLED
@@ -74,11 +90,14 @@ INLINE void learn_columns(int vecs, const lesson *t, int64_t j, bool sums_only, 
 
 INLINE void learn_all(const lesson *t, bool sums_only, bool last)
 {
-    int64_t j = 0;
-    for (; j + 4 * LANES <= t->n; j += 4 * LANES)
-        learn_columns(4, t, j, sums_only, last);
-    for (; j < t->n; j += LANES)
-        learn_columns(1, t, j, sums_only, last);
+    int64_t strip = strip_of(t->k, t->n);
+    for (int64_t i = 0; i < t->k; i += strip) {
+        int64_t end = i + strip < t->k ? i + strip : t->k, j = 0;
+        for (; j + 4 * LANES <= t->n; j += 4 * LANES)
+            learn_block(4, t, i, end, j, sums_only, last);
+        for (; j < t->n; j += LANES)
+            learn_block(1, t, i, end, j, sums_only, last);
+    }
 }
 
 static void learn(const lesson *t, bool sums_only, bool last)
