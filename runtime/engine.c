@@ -2,7 +2,8 @@
  * Engines: weights once, programs for reading and for one token, and the states of all slots.
  *
  * A sequence is read by programs for one sequence. With several slots it is copied out of its slot
- * for that and put back when all went well, so that a failure costs no other slot anything.
+ * for that and put back when all went well, so that what fails in reading costs no other slot
+ * anything.
  */
 #include "runtime/engine.h"
 

@@ -72,6 +72,15 @@ pjrt_status *generator_tokenizer(generator *g, const engine_choice *choice)
     return ttt_encoder_new(g->tokenizer, &g->encoder);
 }
 
+/* Programs of attention are for one context: a few lengths serve all. */
+static int64_t usual_context(int64_t needed)
+{
+    int64_t context = 2048;
+    while (context < needed)
+        context *= 2;
+    return context;
+}
+
 pjrt_status *generator_open(generator *g, const cmd_common *common, const engine_choice *choice,
                             int64_t batch, int64_t context)
 {
@@ -82,8 +91,10 @@ pjrt_status *generator_open(generator *g, const cmd_common *common, const engine
     const char *cache = cmd_program_cache(choice->cache, path);
     if (cache != NULL)
         PJRT_TRY(ttt_place_cache(g->place, cache));
+    if (choice->context > context)
+        context = choice->context;
     ttt_engine_options options = {.batch = batch,
-                                  .context = choice->context > context ? choice->context : context,
+                                  .context = usual_context(context),
                                   .span = choice->span,
                                   .compute = choice->dtype,
                                   .weights = choice->weights,

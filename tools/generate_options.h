@@ -88,7 +88,8 @@ typedef struct generator {
 
 /* The tokenizer first: what it is for may be known before weights are loaded. */
 PJRT_MUST_CHECK pjrt_status *generator_tokenizer(generator *g, const engine_choice *choice);
-/* The engine. `context`: what attention needs to remember, unless --context says more. */
+/* The engine. `context`: what attention needs to remember, unless --context says more; it is
+ * rounded up. */
 PJRT_MUST_CHECK pjrt_status *generator_open(generator *g, const cmd_common *common,
                                             const engine_choice *choice, int64_t batch,
                                             int64_t context);

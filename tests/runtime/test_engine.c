@@ -195,6 +195,39 @@ static void side_by_side(void **state)
     }
 }
 
+/* Slots spread over two devices, to which sequences are read and from which states are taken. */
+static void on_a_mesh(void **state)
+{
+    (void)state;
+    static float logits[2][VOCAB];
+    ttt_mesh mesh;
+    ttt_place *wide, *narrow = place;
+    ASSERT_OK(ttt_mesh_parse("data=2", &mesh));
+    ASSERT_OK(ttt_place_open("cpu", &mesh, &wide));
+    place = wide;
+    for (int w = 0; w <= 2; w += 2) {
+        ttt_engine *engine = open_engine(w, 2, TIME);
+        ttt_state *taken;
+        for (int s = 0; s < 2; s++) {
+            ASSERT_OK(ttt_engine_feed(engine, s, tokens[s], 20, logits[s]));
+            assert_follows(logits[s], w, s, 20);
+        }
+        ASSERT_OK(ttt_engine_take(engine, 1, &taken));
+        ASSERT_OK(ttt_engine_reset(engine, 1));
+        ASSERT_OK(ttt_engine_put(engine, 1, taken));
+        ttt_state_free(taken);
+        for (int64_t n = 21; n < 30; n++) {
+            int32_t next[2] = {tokens[0][n - 1], tokens[1][n - 1]};
+            ASSERT_OK(ttt_engine_step(engine, next, logits[0]));
+            assert_follows(logits[0], w, 0, n);
+            assert_follows(logits[1], w, 1, n);
+        }
+        ttt_engine_free(engine);
+    }
+    place = narrow;
+    ttt_place_free(wide);
+}
+
 /* ---- states ------------------------------------------------------------------------------------
  */
 
@@ -414,6 +447,7 @@ int main(void)
         cmocka_unit_test(reading_any_length),
         cmocka_unit_test(one_token_after_another),
         cmocka_unit_test(side_by_side),
+        cmocka_unit_test(on_a_mesh),
         cmocka_unit_test(states_go_anywhere),
         cmocka_unit_test(states_are_small_on_boundaries),
         cmocka_unit_test(other_models_are_refused),

@@ -82,7 +82,7 @@ static void reference(const ttt_sampling *r, const float *logits, const int32_t 
 /* All that is drawn may be drawn, and all that may be is drawn, about as often as it should. */
 static void assert_draws(const ttt_sampling *rules, const float *logits, int n)
 {
-    enum { DRAWS = 4000 };
+    enum { DRAWS = 2000 };
     double expected[VOCAB], chi = 0;
     int counts[VOCAB] = {0}, cells = 0;
     ttt_sampler *sampler;
