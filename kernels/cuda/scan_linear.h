@@ -71,14 +71,7 @@ template <int D, int T, int TERMS> struct scan_linear {
             float product[4] = {};
             if (column >= 16 * (t + 1))
                 continue;
-#pragma unroll 4
-            for (int step = 0; step < D / 16; step++) {
-                left_tile<TERMS> rows;
-                right_tile<TERMS> columns;
-                rows.take(s.q, STRIDE, 16 * t, 16 * step, lane);
-                columns.take_turned(s.k, STRIDE, 16 * step, column, lane);
-                multiply(product, rows, columns);
-            }
+            add_turned<TERMS>(product, s.q, STRIDE, 16 * t, s.k, STRIDE, column, D, lane);
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 int i = 16 * t + group + e / 2 * 8, j = column + 2 * pair + e % 2;
@@ -153,7 +146,7 @@ template <int D, int T, int TERMS> struct scan_linear {
     {
         norm_of_head<D> norm(a.norm_scale, a.norm_bias, index % a.heads, lane);
         begin();
-        if (STAGES == 2)
+        if (STAGES == 2 && a.count > 0)
             begin_stage<D, T, THREADS>(a, stage(0), 0, index);
         copy_close();
         for (int m = 0; m < a.count; m++) {
