@@ -1,5 +1,6 @@
 /* All kernels of the CUDA handlers, by the names that plan.c lists. */
 #include "kernels/cuda/scan_linear.h"
+#include "kernels/cuda/scan_mlp.h"
 #include "kernels/cuda/small.h"
 #include "kernels/cuda/step_linear.h"
 #include "kernels/cuda/step_mlp.h"
@@ -47,6 +48,21 @@ STEP_MLP_BOTH(128, bf16, bf16)
 SCAN_LINEARS(64)
 SCAN_LINEARS(96)
 SCAN_LINEARS(128)
+
+#define SCAN_MLP(d, t, name, terms, kind, parts)                    \
+    KERNEL(TTT_SCAN_MLP_THREADS(d, parts), 1)                       \
+    ttt_scan_mlp_##kind##_##name##_##d##_##t(const ttt_scan_args a) \
+    {                                                               \
+        scan_mlp<d, t, terms, parts>(a).run();                      \
+    }
+#define SCAN_MLPS(d, t, kind, parts)     \
+    SCAN_MLP(d, t, bf16, 1, kind, parts) \
+    SCAN_MLP(d, t, exact, 3, kind, parts)
+SCAN_MLPS(64, 16, block, 1)
+SCAN_MLPS(64, 16, cluster, TTT_SCAN_MLP_PARTS)
+SCAN_MLPS(96, 16, cluster, TTT_SCAN_MLP_PARTS)
+SCAN_MLPS(128, 16, cluster, TTT_SCAN_MLP_PARTS)
+SCAN_MLPS(64, 64, cluster, TTT_SCAN_MLP_PARTS)
 
 #define CONV(width)                                                     \
     KERNEL(TTT_CONV_THREADS, 1) ttt_conv_##width(const ttt_conv_args a) \

@@ -27,6 +27,15 @@
 #define SCANS(d)                                                                            \
     SCAN_LINEAR(d, 16, bf16, 1), SCAN_LINEAR(d, 16, exact, 3), SCAN_LINEAR(d, 64, bf16, 1), \
         SCAN_LINEAR(d, 64, exact, 3)
+#define SCAN_MLP(d, t, kind, terms, where, blocks)                                      \
+    {                                                                                   \
+        .name = "ttt_scan_mlp_" #where "_" #kind "_" #d "_" #t, .operation = CUDA_SCAN, \
+        .layers = 2, .lanes = d, .size = terms, .most = t,                              \
+        .threads = TTT_SCAN_MLP_THREADS(d, blocks), .parts = blocks,                    \
+        .shared = TTT_SCAN_MLP_SHARED(d, t, blocks),                                    \
+    }
+#define SCAN_MLPS(d, t, where, blocks) \
+    SCAN_MLP(d, t, bf16, 1, where, blocks), SCAN_MLP(d, t, exact, 3, where, blocks)
 #define CONV(width)                                                         \
     {                                                                       \
         .name = "ttt_conv_" #width, .operation = CUDA_CONV, .lanes = width, \

@@ -53,6 +53,17 @@
 #define TTT_SCAN_LINEAR_SHARED(d, t) \
     (4 * (TTT_SCAN_STAGES(d, t) * TTT_SCAN_STAGE(d, t) + (t)*TTT_SCAN_STRIDE(d) + (d) + (t)))
 
+/* Two layers. A part has `own` outputs of W1, a warp for 16 of them. */
+#define TTT_SCAN_MLP_PARTS 4
+#define TTT_SCAN_MLP_OWN(d, parts) (4 * (d) / (parts))
+#define TTT_SCAN_MLP_THREADS(d, parts) (2 * TTT_SCAN_MLP_OWN(d, parts))
+#define TTT_SCAN_MLP_STAGES(t, parts) ((t) == 16 && (parts) > 1 ? 2 : 1)
+#define TTT_SCAN_MLP_SHARED(d, t, parts)                                                 \
+    (4 * (TTT_SCAN_MLP_STAGES(t, parts) * TTT_SCAN_STAGE(d, t) +                         \
+          TTT_SCAN_MLP_OWN(d, parts) * TTT_SCAN_STRIDE(d) +                              \
+          3 * (t) * (TTT_SCAN_STRIDE(TTT_SCAN_MLP_OWN(d, parts)) + TTT_SCAN_STRIDE(d)) + \
+          (t)*TTT_SCAN_STRIDE(t) + (t) + TTT_SCAN_MLP_OWN(d, parts) + (d)))
+
 /* ---- the small ones ---------------------------------------------------------------------------
  */
 #define TTT_CONV_THREADS 128

@@ -2,7 +2,7 @@
 #ifndef KERNELS_CUDA_SMALL_H
 #define KERNELS_CUDA_SMALL_H
 
-#include "kernels/cuda/math.h"
+#include "kernels/cuda/device_math.h"
 #include "kernels/cuda/plan.h"
 
 /* ttt_conv_step. A thread has a channel of a few sequences: filters are read once for them. Both

@@ -10,7 +10,7 @@
 #ifndef KERNELS_CUDA_STEP_LINEAR_H
 #define KERNELS_CUDA_STEP_LINEAR_H
 
-#include "kernels/cuda/math.h"
+#include "kernels/cuda/device_math.h"
 #include "kernels/cuda/plan.h"
 
 template <int D, class S> struct step_linear {

@@ -12,7 +12,7 @@
 #ifndef KERNELS_CUDA_STEP_MLP_H
 #define KERNELS_CUDA_STEP_MLP_H
 
-#include "kernels/cuda/math.h"
+#include "kernels/cuda/device_math.h"
 #include "kernels/cuda/plan.h"
 
 template <int D, class S, int PARTS> struct step_mlp {

@@ -83,4 +83,34 @@ DEVICE void multiply(float (&c)[4], const left_tile<TERMS> &a, const right_tile<
     mma(c, a.high, b.high);
 }
 
+/* c += left[row on, 0 to inner] right[0 to inner, column on]. */
+template <int TERMS>
+DEVICE void add_product(float (&c)[4], shared<float> left, int left_stride, int row,
+                        shared<float> right, int right_stride, int column, int inner, int lane)
+{
+#pragma unroll 4
+    for (int step = 0; step < inner; step += 16) {
+        left_tile<TERMS> rows;
+        right_tile<TERMS> columns;
+        rows.take(left, left_stride, row, step, lane);
+        columns.take(right, right_stride, step, column, lane);
+        multiply(c, rows, columns);
+    }
+}
+
+/* The same with right[column on, 0 to inner], turned. */
+template <int TERMS>
+DEVICE void add_turned(float (&c)[4], shared<float> left, int left_stride, int row,
+                       shared<float> right, int right_stride, int column, int inner, int lane)
+{
+#pragma unroll 4
+    for (int step = 0; step < inner; step += 16) {
+        left_tile<TERMS> rows;
+        right_tile<TERMS> columns;
+        rows.take(left, left_stride, row, step, lane);
+        columns.take_turned(right, right_stride, step, column, lane);
+        multiply(c, rows, columns);
+    }
+}
+
 #endif

@@ -41,3 +41,11 @@ foreach(source ${cuda_test_sources})
     set_tests_properties(${name} PROPERTIES DISABLED TRUE)
   endif()
 endforeach()
+
+# What CUDA's compiler says of the kernels, against the document; skipped without it.
+if(NOT TTT_SANITIZE AND TTT_NVCC)
+  add_test(NAME kernels_cuda_table
+           COMMAND ${ttt_cache}/judges/bin/python ${PROJECT_SOURCE_DIR}/tools/kernel_table.py
+                   ${PROJECT_BINARY_DIR} --check)
+  set_tests_properties(kernels_cuda_table PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 900)
+endif()

@@ -22,18 +22,36 @@ inline scan_launch scan_launch_of(const scan_case &c)
 {
     scan_launch l = {};
     int room = c.tokens <= 16 ? 16 : 64;
-#define CHOOSE(D, T)           \
-    if (c.d == D && room == T) \
+#define LINEAR(D, T)                            \
+    if (c.layers == 1 && c.d == D && room == T) \
         l.kernel = c.exact ? ttt_scan_linear_exact_##D##_##T : ttt_scan_linear_bf16_##D##_##T;
-    CHOOSE(64, 16)
-    CHOOSE(64, 64)
-    CHOOSE(96, 16)
-    CHOOSE(96, 64)
-    CHOOSE(128, 16)
-    CHOOSE(128, 64)
-#undef CHOOSE
-    l.shape.threads = TTT_SCAN_LINEAR_THREADS(c.d);
-    l.shape.shared = (size_t)TTT_SCAN_LINEAR_SHARED(c.d, room);
+#define MLP(D, T, where)                                            \
+    if (c.layers == 2 && c.d == D && room == T)                     \
+        l.kernel = c.exact ? ttt_scan_mlp_##where##_exact_##D##_##T \
+                           : ttt_scan_mlp_##where##_bf16_##D##_##T;
+    LINEAR(64, 16)
+    LINEAR(64, 64)
+    LINEAR(96, 16)
+    LINEAR(96, 64)
+    LINEAR(128, 16)
+    LINEAR(128, 64)
+    MLP(64, 16, cluster)
+    MLP(64, 64, cluster)
+    MLP(96, 16, cluster)
+    MLP(128, 16, cluster)
+    if (!c.cluster) {
+        MLP(64, 16, block)
+    }
+#undef LINEAR
+#undef MLP
+    if (c.layers == 1) {
+        l.shape.threads = TTT_SCAN_LINEAR_THREADS(c.d);
+        l.shape.shared = (size_t)TTT_SCAN_LINEAR_SHARED(c.d, room);
+    } else {
+        l.shape.cluster = c.cluster ? TTT_SCAN_MLP_PARTS : 1;
+        l.shape.threads = TTT_SCAN_MLP_THREADS(c.d, l.shape.cluster);
+        l.shape.shared = (size_t)TTT_SCAN_MLP_SHARED(c.d, room, l.shape.cluster);
+    }
     l.shape.blocks = c.batch * c.heads * l.shape.cluster;
     return l;
 }

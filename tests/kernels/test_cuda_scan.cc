@@ -24,6 +24,26 @@ static void linear_in_every_shape(void **)
     }
 }
 
+static void mlp_in_every_shape(void **)
+{
+    for (int d : {64, 96, 128}) {
+        for (int tokens : {1, 3, 16}) {
+            run({2, d, tokens, 3, 1, 2, true, true}, false);
+            run({2, d, tokens, 2, 2, 1, false, true}, true);
+        }
+    }
+    for (int tokens : {20, 64})
+        run({2, 64, tokens, 2, 1, 1, tokens == 20, true}, false);
+}
+
+static void mlp_in_one_block(void **)
+{
+    for (int tokens : {1, 3, 16}) {
+        run({2, 64, tokens, 3, 1, 1, true, false}, false);
+        run({2, 64, tokens, 2, 1, 1, false, false}, true);
+    }
+}
+
 /* Errors do not add up over a long sequence: 128 mini-batches. */
 static void linear_over_a_long_sequence(void **)
 {
@@ -35,6 +55,8 @@ int main()
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear_in_every_shape),
+        cmocka_unit_test(mlp_in_every_shape),
+        cmocka_unit_test(mlp_in_one_block),
         cmocka_unit_test(linear_over_a_long_sequence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
