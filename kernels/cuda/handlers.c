@@ -47,17 +47,18 @@ static const cuda_kernel *choose(frame_reader *f, cuda_operation operation, int6
     if (lanes <= INT_MAX && amount <= INT_MAX)
         kernel = cuda_kernel_for(operation, (int)layers, (int)lanes, size, (int)amount, clusters);
     if (kernel == NULL)
-        frame_fail(f, "there are kernels for %s, not for %lld (and %lld)", what, (long long)lanes,
-                   (long long)amount);
+        frame_fail(f, "for this device there are kernels for %s alone", what);
     return kernel;
 }
 
+/* 1 or 2; 1 where it is wrong, so that what follows stays within bounds. */
 static int64_t layers_of(frame_reader *f)
 {
     int64_t layers = frame_i64(f, "layers");
-    if (layers != 1 && layers != 2)
-        frame_fail(f, "learners have 1 or 2 layers, not %lld", (long long)layers);
-    return layers;
+    if (layers == 1 || layers == 2)
+        return layers;
+    frame_fail(f, "learners have 1 or 2 layers, not %lld", (long long)layers);
+    return 1;
 }
 
 /* What layer i of a learner takes in and gives out. */
@@ -190,7 +191,9 @@ static XLA_FFI_Error *scan(XLA_FFI_CallFrame *frame)
     a.tokens = (int32_t)tokens;
     const cuda_kernel *kernel =
         choose(&f, CUDA_SCAN, layers, lanes, exact != 0 ? 3 : 1, tokens,
-               "heads of 64, 96 and 128 lanes and mini-batches of up to 64 tokens");
+               layers == 1 ? "heads of 64, 96 and 128 lanes and mini-batches of up to 64 tokens"
+                           : "heads of 64 lanes and mini-batches of up to 16 tokens (from sm_90 on "
+                             "also 96 and 128 lanes, and 64 tokens of 64 lanes)");
     launch(&f, kernel, batch * heads, &a);
     return frame_result(&f);
 }

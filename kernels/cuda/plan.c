@@ -47,6 +47,7 @@
         .threads = TTT_GATE_THREADS, .parts = 1, .shared = TTT_GATE_SHARED       \
     }
 
+/* clang-format off: a line for each size */
 static const cuda_kernel kernels[] = {
     STEPS(64, f32, 4),
     STEPS(96, f32, 4),
@@ -57,12 +58,18 @@ static const cuda_kernel kernels[] = {
     SCANS(64),
     SCANS(96),
     SCANS(128),
+    SCAN_MLPS(64, 16, block, 1),
+    SCAN_MLPS(64, 16, cluster, TTT_SCAN_MLP_PARTS),
+    SCAN_MLPS(96, 16, cluster, TTT_SCAN_MLP_PARTS),
+    SCAN_MLPS(128, 16, cluster, TTT_SCAN_MLP_PARTS),
+    SCAN_MLPS(64, 64, cluster, TTT_SCAN_MLP_PARTS),
     CONV(2),
     CONV(3),
     CONV(4),
     GATE(2048),
     GATE(8192),
 };
+/* clang-format on */
 
 const cuda_kernel *cuda_kernels(size_t *count)
 {

@@ -11,4 +11,11 @@ extern "C" {
 #include <cmocka.h>
 }
 
+/* Sanitizers make everything ten times slower: long runs are then shorter. */
+#ifdef __SANITIZE_ADDRESS__
+static constexpr int LONG_RUN = 1;
+#else
+static constexpr int LONG_RUN = 10;
+#endif
+
 #endif

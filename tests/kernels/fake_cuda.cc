@@ -54,7 +54,18 @@ struct known_kernel {
         KNOWN(ttt_scan_linear_bf16_##d##_64, ttt_scan_args),  \
         KNOWN(ttt_scan_linear_exact_##d##_64, ttt_scan_args)
 
+#define KNOWN_MLPS(suffix)                                    \
+    KNOWN(ttt_scan_mlp_cluster_bf16_##suffix, ttt_scan_args), \
+        KNOWN(ttt_scan_mlp_cluster_exact_##suffix, ttt_scan_args)
+
 static known_kernel kernels[] = {
+    KNOWN_MLPS(64_16),
+    KNOWN_MLPS(96_16),
+    KNOWN_MLPS(128_16),
+    KNOWN_MLPS(64_64),
+    KNOWN(ttt_scan_mlp_block_bf16_64_16, ttt_scan_args),
+    KNOWN(ttt_scan_mlp_block_exact_64_16, ttt_scan_args),
+
     KNOWN_STEPS(f32_64),
     KNOWN_STEPS(f32_96),
     KNOWN_STEPS(f32_128),

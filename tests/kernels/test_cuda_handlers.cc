@@ -148,6 +148,14 @@ static void scans_go_to_their_kernels(void **)
     gpu->major = 9;
     run_scan({1, 64, 16, 2, 2, 1, true, false}, "ttt_scan_linear_exact_64_16", 1);
     run_scan({1, 96, 17, 2, 1, 2, false, false}, "ttt_scan_linear_bf16_96_64", 1);
+    run_scan({2, 64, 16, 2, 1, 1, false, false}, "ttt_scan_mlp_cluster_bf16_64_16", 4);
+    gpu->major = 8;
+    run_scan({2, 64, 16, 2, 1, 1, true, false}, "ttt_scan_mlp_block_exact_64_16", 1);
+    scan_bench large({2, 128, 16, 1, 1, 1, true, false});
+    test_frame f = frame_of(large);
+    std::string said = f.call(handler_of("ttt_scan"));
+    assert_true(said.find("heads of 64 lanes and mini-batches of up to 16 tokens") !=
+                std::string::npos);
 }
 
 static void small_ones_go_to_their_kernels(void **)
@@ -240,7 +248,7 @@ static void other_heads_have_no_kernel(void **)
 {
     step_bench bench({1, 32, 4, 1, 1, false, false, false, 10000});
     test_frame f = frame_of(bench);
-    refuses(f, "there are kernels for heads of 64, 96 and 128 lanes, not for 32");
+    refuses(f, "there are kernels for heads of 64, 96 and 128 lanes alone");
 }
 
 static void nothing_is_launched_for_nobody(void **)

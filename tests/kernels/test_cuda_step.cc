@@ -44,7 +44,7 @@ static void mlp_in_every_shape_in_a_cluster(void **)
 
 static void mlp_over_many_tokens(void **)
 {
-    run({2, 64, 16, 1, 1, false, false, true, 10000}, 500);
+    run({2, 64, 16, 1, 1, false, false, true, 10000}, 50 * LONG_RUN);
 }
 
 static void without_rotation(void **)
@@ -55,7 +55,7 @@ static void without_rotation(void **)
 /* The reference never looks at the kernel's state: errors would add up. */
 static void linear_over_thousands_of_tokens(void **)
 {
-    run({1, 64, 16, 2, 1, false, false, false, 10000}, 2000);
+    run({1, 64, 16, 2, 1, false, false, false, 10000}, 200 * LONG_RUN);
 }
 
 /* ---- positions ---------------------------------------------------------------------------------

@@ -5,16 +5,19 @@
  */
 #include "tests/kernels/cuda_test.h"
 
+#include "tests/kernels/cuda_scan.h"
 #include "tests/kernels/cuda_step.h"
 
 #include <cstdio>
 
-/* A GPU's public figures: bytes a second of its memory, and f32 operations a second. */
+/* A GPU's public figures: bytes a second of its memory, operations a second in f32 and, on tensor
+ * cores, in bf16. */
 struct gpu {
     const char *name;
-    double bandwidth, flops;
+    double bandwidth, flops, tensor_flops;
 };
-static const gpu gpus[] = {{"A100 80 GB", 2.039e12, 19.5e12}, {"H100 SXM", 3.35e12, 66.9e12}};
+static const gpu gpus[] = {{"A100 80 GB", 2.039e12, 19.5e12, 312e12},
+                           {"H100 SXM", 3.35e12, 66.9e12, 989e12}};
 
 struct moved {
     double bytes, least, flops;
@@ -36,6 +39,20 @@ static moved measure(const step_case &c)
     return {(double)(all.read + all.written) / n, least, (double)bench.machine.flops() / n};
 }
 
+/* A token of one head of a scan, the mean over 16 mini-batches. */
+static moved measure_scan(const scan_case &c)
+{
+    scan_bench bench(c);
+    double n = (double)(c.batch * c.heads * c.tokens * c.count), state = 0;
+    bench.run_kernel(false);
+    assert_string_equal(bench.machine.error().c_str(), "");
+    host::bytes_moved all = bench.machine.traffic();
+    for (int i = 0; i < c.layers; i++)
+        state += (double)(bench.w[i].bytes() + bench.b[i].bytes());
+    double least = 4.0 * (4 * c.d + c.tokens) + (2 * state + 8 * c.d) / n;
+    return {(double)(all.read + all.written) / n, least, (double)bench.machine.flops() / n};
+}
+
 static step_case mean_case(int layers, int d, bool bf16_state, bool cluster)
 {
     return {layers, d, 16, 1, 1, true, bf16_state, cluster, 10000};
@@ -52,6 +69,20 @@ static void little_more_than_the_least_is_moved(void **)
             }
         }
     }
+}
+
+/* A part of a cluster reads all keys and queries, as the others do: mostly from the L2 cache, which
+ * is not counted here. */
+static void scans_read_their_tokens_once(void **)
+{
+    for (int d : {64, 96, 128}) {
+        for (int tokens : {16, 64}) {
+            moved m = measure_scan({1, d, tokens, 4, 1, 1, false, false});
+            assert_true(m.bytes <= 1.15 * m.least && m.bytes >= m.least);
+        }
+    }
+    moved one_block = measure_scan({2, 64, 16, 4, 1, 1, false, false});
+    assert_true(one_block.bytes <= 1.15 * one_block.least);
 }
 
 /* Within a mini-batch weights are only read, sums read and written, each once. */
@@ -74,7 +105,7 @@ static void the_state_is_touched_once(void **)
     }
 }
 
-static void print_table()
+static void print_steps()
 {
     static const char *const kinds[] = {"Linear", "MLP, one block", "MLP, a cluster"};
     printf("| learner | d | state | kB a token and head | of the least | flops | flops a byte |");
@@ -96,15 +127,44 @@ static void print_table()
     }
 }
 
+static void print_scans()
+{
+    static const char *const kinds[] = {"Linear", "MLP, one block", "MLP, a cluster"};
+    printf("\n| scan of 16 mini-batches of 16 | d | products | bytes a token and head | of the "
+           "least | "
+           "flops | flops a byte |");
+    for (const gpu &g : gpus)
+        printf(" %s: M tokens and heads a second at most |", g.name);
+    printf("\n|---|---|---|---|---|---|---|---|---|\n");
+    for (int kind = 0; kind < 3; kind++) {
+        for (int d : {64, 96, 128}) {
+            for (bool exact : {false, true}) {
+                if (kind == 1 && d != 64)
+                    continue;
+                moved m = measure_scan({kind == 0 ? 1 : 2, d, 16, 16, 1, 1, exact, kind == 2});
+                printf("| %s | %d | %s | %.0f | %.2f | %.0f k | %.0f |", kinds[kind], d,
+                       exact ? "exact" : "bf16", m.bytes, m.bytes / m.least, m.flops / 1e3,
+                       m.flops / m.bytes);
+                for (const gpu &g : gpus)
+                    printf(" %.0f |",
+                           std::min(g.bandwidth / m.least, g.tensor_flops / m.flops) / 1e6);
+                printf("\n");
+            }
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(little_more_than_the_least_is_moved),
         cmocka_unit_test(the_state_is_touched_once),
+        cmocka_unit_test(scans_read_their_tokens_once),
     };
     (void)argv;
     if (argc > 1) {
-        print_table();
+        print_steps();
+        print_scans();
         return 0;
     }
     return cmocka_run_group_tests(tests, NULL, NULL);
