@@ -7,9 +7,9 @@
 #ifndef KERNELS_CUDA_SCAN_H
 #define KERNELS_CUDA_SCAN_H
 
-#include "kernels/cuda/device_math.h"
 #include "kernels/cuda/plan.h"
 #include "kernels/cuda/tiles.h"
+#include "kernels/cuda/token.h"
 
 /* One mini-batch in shared memory. */
 template <int D, int T> struct scan_stage {

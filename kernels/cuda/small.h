@@ -2,8 +2,8 @@
 #ifndef KERNELS_CUDA_SMALL_H
 #define KERNELS_CUDA_SMALL_H
 
-#include "kernels/cuda/device_math.h"
 #include "kernels/cuda/plan.h"
+#include "kernels/cuda/token.h"
 
 /* ttt_conv_step. A thread has a channel of a few sequences: filters are read once for them. Both
  * filters see the window as it was; then it moves on. */

@@ -10,8 +10,8 @@
 #ifndef KERNELS_CUDA_STEP_LINEAR_H
 #define KERNELS_CUDA_STEP_LINEAR_H
 
-#include "kernels/cuda/device_math.h"
 #include "kernels/cuda/plan.h"
+#include "kernels/cuda/token.h"
 
 template <int D, class S> struct step_linear {
     static constexpr int N = packed<S>::N;

@@ -12,8 +12,8 @@
 #ifndef KERNELS_CUDA_STEP_MLP_H
 #define KERNELS_CUDA_STEP_MLP_H
 
-#include "kernels/cuda/device_math.h"
 #include "kernels/cuda/plan.h"
+#include "kernels/cuda/token.h"
 
 template <int D, class S, int PARTS> struct step_mlp {
     static constexpr int N = packed<S>::N, W = 4 * D, SIZE = (int)sizeof(S);

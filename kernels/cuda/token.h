@@ -1,6 +1,6 @@
 /* What learners compute with a token or a row: rotation, rates, GELU, the norm and its gradient. */
-#ifndef KERNELS_CUDA_MATH_H
-#define KERNELS_CUDA_MATH_H
+#ifndef KERNELS_CUDA_TOKEN_H
+#define KERNELS_CUDA_TOKEN_H
 
 #include "kernels/cuda/args.h"
 #include "kernels/cuda/device.h"
