@@ -37,9 +37,6 @@ foreach(source ${cuda_test_sources})
   endif()
   add_test(NAME ${name} COMMAND test_${name})
   set_tests_properties(${name} PROPERTIES ENVIRONMENT "${test_environment}" TIMEOUT 900)
-  if(TTT_SANITIZE MATCHES "thread") # one thread, many stacks: nothing for that sanitizer to see
-    set_tests_properties(${name} PROPERTIES DISABLED TRUE)
-  endif()
 endforeach()
 
 # What CUDA's compiler says of the kernels, against the document; skipped without it.
