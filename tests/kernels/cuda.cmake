@@ -5,9 +5,11 @@ add_library(ttt_cuda_machine STATIC ${PROJECT_SOURCE_DIR}/kernels/cuda/host/mach
 target_include_directories(ttt_cuda_machine PUBLIC ${PROJECT_SOURCE_DIR})
 target_compile_features(ttt_cuda_machine PUBLIC cxx_std_17)
 target_compile_options(ttt_cuda_machine PUBLIC -Wall -Wextra -Werror -Wshadow -Wno-unknown-pragmas
-                       -Wno-missing-field-initializers -O2) # also for debugging: it runs whole GPUs
-if(TTT_SANITIZE)
-  target_compile_options(ttt_cuda_machine PUBLIC -fsanitize=${TTT_SANITIZE} -fno-omit-frame-pointer
+                       -Wno-missing-field-initializers)
+if(NOT TTT_SANITIZE)
+  target_compile_options(ttt_cuda_machine PUBLIC -O2) # also for debugging: it runs whole GPUs
+else()
+  target_compile_options(ttt_cuda_machine PUBLIC -O1 -fsanitize=${TTT_SANITIZE} -fno-omit-frame-pointer
                                                  -fno-sanitize-recover=all)
   target_link_options(ttt_cuda_machine PUBLIC -fsanitize=${TTT_SANITIZE})
 endif()
