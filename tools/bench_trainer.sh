@@ -7,7 +7,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 size=${1:-small} mixer=${2:-ttt_linear} tokens=${3:-2048} steps=${4:-60}
-export TTT_PLUGIN_CPU=${TTT_PLUGIN_CPU:-$root/build/pjrt_cpu_plugin.so}
+export TTT_PLUGIN_CPU=${TTT_PLUGIN_CPU:-$root/build/pjrt_cpu_plugin.so} TF_CPP_MIN_LOG_LEVEL=3 TF_ENABLE_ONEDNN_OPTS=0
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
