@@ -294,6 +294,10 @@ def test_compile(scratch):
     for step, target in [("eval", "cpu"), ("decode", "cpu"), ("decode", "cuda:a100-sxm-40gb")]:
         j = compile_json(*tiny, "--step", step, "--target", target, "--layers", "separate")
         check(f"{step} for {target}", j and j["program"]["total"]["flops"] > 0)
+    for mixer, target in [("ttt_linear", "cuda:a100-sxm-40gb"), ("ttt_mlp", "cuda:h100-sxm")]:  # kernels inside, no GPU
+        j = compile_json(*tiny, "--mixer", mixer, "--step", "decode", "--target", target, "--layers", "separate", "--kernels")
+        calls = {c["name"]: c["count"] for c in j["program"]["custom_calls"]} if j else {}
+        check(f"kernels in the {mixer} program for {target}", calls.get("ttt_step") == 2, calls)
     r = run("compile", *tiny, "--step", "forward", "--target", "tpu:v5e:2x2")
     check("as text", r.returncode == 0 and "mini-batches" in r.stdout and "memory a chip" in r.stdout, r.stdout + r.stderr)
     step = ["compile", *tiny, "--step", "train", "--target", "tpu:v5e:2x2"]
