@@ -24,9 +24,10 @@ typedef struct learner {
     hlo_val w[LEARNER_MAX_LAYERS]; /* where learning starts: [H, in, out] */
     hlo_val b[LEARNER_MAX_LAYERS]; /* [H, 1, out]; null: there are no biases */
     hlo_val norm_scale,
-        norm_bias;    /* [H, d], not trained at test time; null: no norm, no residual */
-    bool matrix_sums; /* sums over lanes as products with a matrix of ones */
-    bool call_scan;   /* the kernel "ttt_scan" in place of the dual form, where it can be */
+        norm_bias;     /* [H, d], not trained at test time; null: no norm, no residual */
+    hlo_type products; /* what operands of products may be rounded to; none: nothing */
+    bool matrix_sums;  /* sums over lanes as products with a matrix of ones */
+    bool call_scan;    /* the kernel "ttt_scan" in place of the dual form, where it can be */
 } learner;
 
 #define LEARNER_EPSILON 1e-6 /* of the norm */
@@ -55,9 +56,11 @@ hlo_val learner_res_at_start(hlo_graph *g, const learner *l, hlo_val x);
 typedef struct learner_data {
     hlo_val k, target; /* [n, B, H, b, d] */
     hlo_val q;         /* [n, B, H, r, d] */
-    /* How far each answer's weights are moved by each token of the mini-batch: [n, B, H, r, b]. */
-    hlo_val eta;
-    hlo_val last; /* the same of the weights that go on: [n, B, H, b, 1] */
+    hlo_val rate;      /* of each token as a source: [n, B, H, b] */
+    /* How far each answer's weights are moved by each token of its mini-batch, but for the rate:
+     * [r, b], or [n, B, 1, r, b] where documents start. Row b - 1 is that of the weights that go
+     * on. */
+    hlo_val reach;
     /* Where documents start within mini-batches; null: nowhere. pred [n, B, 1, ·, 1]: tokens and
      * answers that see the start's weights instead of the state, and whether any does. */
     hlo_val fresh, fresh_answers, fresh_end;

@@ -34,10 +34,10 @@ static void backward(hlo_graph *g, void *ctx, const hlo_val *in, int n_in, const
                     operands, n_in + n_out, shapes, d_in, n_in);
 }
 
-hlo_val learner_called(hlo_graph *g, const learner *l, const learner_data *data,
+hlo_val learner_called(hlo_graph *g, const learner *l, const learner_data *data, hlo_val eta,
                        learner_state *state, int64_t group)
 {
-    hlo_val in[MOST] = {data->k, data->target, data->q, data->eta, l->norm_scale, l->norm_bias};
+    hlo_val in[MOST] = {data->k, data->target, data->q, eta, l->norm_scale, l->norm_bias};
     hlo_val out[1 + 4];
     hlo_shape shapes[1 + 4] = {*hlo_shape_of(g, data->q)};
     int n = learner_pack(l, state, in + 6);

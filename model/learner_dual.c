@@ -116,26 +116,51 @@ static void choose_groups(int64_t n, int64_t least, int64_t levels[HLO_MAX_CHECK
         levels[1] = group_of(n / levels[0], root);
 }
 
+/* [n, B, H, b] as the last dimension but one, or the last. */
+static hlo_val with_one_after(hlo_graph *g, hlo_val rate, int dim)
+{
+    const hlo_shape *s = hlo_shape_of(g, rate);
+    hlo_dims dims = {.n = 5, .d = {s->dims[0], s->dims[1], s->dims[2], 1, 1}};
+    dims.d[dim] = s->dims[3];
+    return hlo_reshape(g, rate, dims);
+}
+
+/* How far tokens move the weights that go on: [n, B, H, b, 1]. */
+static hlo_val last_of(hlo_graph *g, const learner_data *data)
+{
+    int row = hlo_rank(g, data->reach) - 2;
+    int64_t size = hlo_dim(g, data->reach, -1);
+    hlo_val reach = hlo_slice_dim(g, data->reach, row, size - 1, size);
+    const hlo_shape *s = hlo_shape_of(g, reach);
+    reach = row == 0 ? hlo_reshape(g, reach, HLO_DIMS(size, 1))
+                     : hlo_reshape(g, reach, HLO_DIMS(s->dims[0], s->dims[1], 1, size, 1));
+    return hlo_mul(g, with_one_after(g, data->rate, 3), reach);
+}
+
 learner_result learner_dual(hlo_graph *g, const learner *l, const learner_data *data,
                             learner_state *state, int64_t group)
 {
     int64_t levels[HLO_MAX_CHECKPOINT_LEVELS] = {0};
     choose_groups(hlo_dim(g, data->k, 0), group, levels);
+    if (learner_can_chunk(g, l, data))
+        return (learner_result){.answers = learner_chunked(g, l, data, state)};
+    hlo_val eta = hlo_mul(g, with_one_after(g, data->rate, 4), data->reach);
     if (learner_can_call(g, l, data))
         return (learner_result){
-            .answers = learner_called(g, l, data, state, levels[0] == 0 ? 1 : levels[0])};
+            .answers = learner_called(g, l, data, eta, state, levels[0] == 0 ? 1 : levels[0])};
     loop p = {.l = l};
     hlo_val in[N_INPUTS], carry[2 * LEARNER_MAX_LAYERS], out[2];
+    hlo_val last = last_of(g, data);
     hlo_val product = hlo_einsum(g, "nbhtd,nbhsd->nbhts", data->q, data->k);
     if (l->b[0].id != 0) /* a bias is a weight whose input is 1 */
         product = hlo_add(g, product, hlo_like(g, product, 1));
     in[IN_KEYS] = data->k;
     in[IN_QUERIES] = data->q;
     in[IN_TARGET] = data->target;
-    in[IN_FIRST_MIX] = hlo_mul(g, data->eta, product);
-    in[IN_FIRST_UPDATE] = hlo_mul(g, data->k, data->last);
-    in[IN_ETA] = data->eta;
-    in[IN_LAST] = data->last;
+    in[IN_FIRST_MIX] = hlo_mul(g, eta, product);
+    in[IN_FIRST_UPDATE] = hlo_mul(g, data->k, last);
+    in[IN_ETA] = eta;
+    in[IN_LAST] = last;
     in[IN_FRESH] = data->fresh;
     in[IN_FRESH_ANSWERS] = data->fresh_answers;
     in[IN_FRESH_END] = data->fresh_end;

@@ -23,11 +23,16 @@ typedef struct learner_tokens {
     hlo_val res;
 } learner_tokens;
 
-/* The kernel computes what is asked for; then the answers by it, in place of the loop. States are
- * kept every `group` mini-batches. */
+/* The kernel computes what is asked for; then the answers by it, in place of the loop, `eta` being
+ * reach times rate, [n, B, H, r, b]. States are kept every `group` mini-batches. */
 bool learner_can_call(hlo_graph *g, const learner *l, const learner_data *data);
-hlo_val learner_called(hlo_graph *g, const learner *l, const learner_data *data,
+hlo_val learner_called(hlo_graph *g, const learner *l, const learner_data *data, hlo_val eta,
                        learner_state *state, int64_t group);
+
+/* The form in chunks computes what is asked for; then the answers by it. */
+bool learner_can_chunk(hlo_graph *g, const learner *l, const learner_data *data);
+hlo_val learner_chunked(hlo_graph *g, const learner *l, const learner_data *data,
+                        learner_state *state);
 
 /* Forwards and backwards; `first` is k through layer 0 already. */
 learner_tokens learner_train(hlo_graph *g, const learner_at *at, hlo_val first, hlo_val k,

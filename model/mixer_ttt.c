@@ -31,6 +31,7 @@ static learner learner_of(hlo_graph *g, const net_layer *l)
 {
     const ttt_config *c = l->net->config;
     learner made = {.n_layers = layers_of(c),
+                    .products = net_compute(l->net),
                     .matrix_sums = l->net->matrix_sums,
                     .call_scan = l->net->call_scan};
     for (int i = 0; i < made.n_layers; i++) {
@@ -142,10 +143,10 @@ static hlo_val moves_at(hlo_graph *g, const mixer_pieces *p, const layer_data *d
     return as_rows(g, hlo_take(g, token, marks_of(g, p, place)));
 }
 
-/* eta[i, j] = move[i] * rate[j] where j is not after i (before i, with `before`) and of the same
- * document, else 0: [n, batch, heads, size, size]. */
-static hlo_val eta_of(hlo_graph *g, const mixer_pieces *p, const layer_data *d, hlo_val rate,
-                      hlo_val since, bool before)
+/* move[i] where j is not after i (before i, with `before`) and of the same document, else 0: [size,
+ * size], or with documents [n, batch, 1, size, size]. */
+static hlo_val reach_of(hlo_graph *g, const mixer_pieces *p, const layer_data *d, hlo_val since,
+                        bool before)
 {
     hlo_val move;
     if (since.id == 0) {
@@ -157,13 +158,12 @@ static hlo_val eta_of(hlo_graph *g, const mixer_pieces *p, const layer_data *d, 
     } else {
         move = moves_at(g, p, d, d->place, before);
     }
-    hlo_val eta = hlo_mul(g, as_columns(g, rate), move);
     hlo_shape square = HLO_SHAPE(HLO_S32, p->size, p->size);
     hlo_val seen =
         hlo_compare(g, before ? HLO_GT : HLO_GE, hlo_iota(g, square, 0), hlo_iota(g, square, 1));
     if (since.id != 0)
         seen = hlo_and(g, seen, hlo_compare(g, HLO_EQ, as_rows(g, since), as_columns(g, since)));
-    return hlo_select(g, seen, eta, hlo_like(g, eta, 0));
+    return hlo_select(g, seen, move, hlo_like(g, move, 0));
 }
 
 /* The errors that diagnostics are made of, of the queries that were added for them: keys after and
@@ -205,13 +205,13 @@ static hlo_val learn_part(hlo_graph *g, const net_layer *l, const mixer_pieces *
         data.fresh = data.fresh_answers = as_rows(g, any);
         data.fresh_end = as_rows(g, hlo_slice_dim(g, any, 3, p->size - 1, p->size));
     }
-    data.eta = eta_of(g, p, d, rate, since, false);
-    data.last = as_rows(g, hlo_reshape(g, hlo_slice_dim(g, data.eta, 3, p->size - 1, p->size),
-                                       HLO_DIMS(s->dims[0], s->dims[1], s->dims[2], p->size)));
+    data.rate = rate;
+    data.reach = reach_of(g, p, d, since, false);
     if (errors != NULL) {
-        hlo_val before = eta_of(g, p, d, rate, since, true);
+        hlo_val before = reach_of(g, p, d, since, true);
+        int rows = hlo_rank(g, before) - 2;
         data.q = hlo_concat(g, (hlo_val[]){q, data.k, data.k}, 3, 3);
-        data.eta = hlo_concat(g, (hlo_val[]){data.eta, data.eta, before}, 3, 3);
+        data.reach = hlo_concat(g, (hlo_val[]){data.reach, data.reach, before}, 3, rows);
         if (data.fresh.id != 0)
             data.fresh_answers =
                 hlo_concat(g, (hlo_val[]){data.fresh, data.fresh, data.fresh}, 3, 3);

@@ -159,7 +159,7 @@ static pjrt_status *loss_of(building *b, hlo_val labels, ttt_diagnostics *diagno
                             hlo_val *loss)
 {
     hlo_graph *g = b->graph->g;
-    if (b->task->form == TTT_FORM_DUAL) {
+    if (b->task->form != TTT_FORM_PRIMAL) {
         ttt_target target = {.labels = labels};
         *loss = ttt_loss(g, &b->net, &b->in, &target, b->task->diagnostics ? diagnostics : NULL);
         return NULL;
@@ -452,7 +452,7 @@ pjrt_status *ttt_task_build(const ttt_task *task, const ttt_config *config,
                       .values = b.values,
                       .compute = task->compute,
                       .remat = task->remat,
-                      .matrix_sums = task->matrix_sums,
+                      .matrix_sums = task->form == TTT_FORM_MATRIX,
                       .call_step = (task->calls & TTT_CALL_STEP) != 0,
                       .call_scan = calls_scan(task),
                       .call_product = (task->calls & TTT_CALL_PRODUCT) != 0,
@@ -473,7 +473,8 @@ pjrt_status *ttt_task_compile_for(const ttt_task *task, const ttt_place *place,
     ttt_graph graph;
     ttt_task fitted = *task;
     *out = NULL;
-    fitted.matrix_sums |= strcmp(pjrt_client_platform(place->client), "tpu") == 0;
+    if (task->form == TTT_FORM_DUAL && strcmp(pjrt_client_platform(place->client), "tpu") == 0)
+        fitted.form = TTT_FORM_MATRIX;
     PJRT_TRY(ttt_task_build(&fitted, config, params, &place->mesh, &graph));
     pjrt_status *st = ttt_program_compile(place, &graph, out);
     ttt_graph_free(&graph);

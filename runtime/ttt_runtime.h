@@ -247,8 +247,12 @@ typedef enum ttt_task_kind {
     TTT_TASK_TRAIN,  /* as ttt_train_step has it; needs a recipe */
 } ttt_task_kind;
 
-/* How a network goes over a sequence: whole mini-batches, or token by token. */
-typedef enum ttt_form { TTT_FORM_DUAL, TTT_FORM_PRIMAL } ttt_form;
+/* How a network goes over a sequence. */
+typedef enum ttt_form {
+    TTT_FORM_DUAL,   /* whole mini-batches; on a TPU the third */
+    TTT_FORM_PRIMAL, /* token by token */
+    TTT_FORM_MATRIX, /* whole mini-batches, as matrix_sums of ttt_net has it: for TPUs */
+} ttt_form;
 
 /*
  * A program of a network. It takes all parameters in the table's order (put and take need none),
@@ -263,7 +267,6 @@ typedef struct ttt_task {
     ttt_form form;
     hlo_type compute; /* as in ttt_net */
     ttt_remat remat;
-    bool matrix_sums; /* as in ttt_net: for TPUs; ttt_task_compile knows by itself */
     ttt_calls calls;  /* operations written by hand, where there are some for what is done */
     bool resets;      /* documents start within sequences */
     bool diagnostics; /* inner_loss, rate and state_norm are further results; dual form alone */

@@ -168,7 +168,8 @@ static pjrt_status *compile(compiling *c)
     PJRT_TRY(choose(c));
     PJRT_TRY(compiled_open(&c->result, o->target));
     PJRT_TRY(check_mesh(c));
-    c->task.matrix_sums = strcmp(c->result.target->plugin, "tpu") == 0;
+    if (c->task.form == TTT_FORM_DUAL && strcmp(c->result.target->plugin, "tpu") == 0)
+        c->task.form = TTT_FORM_MATRIX;
     if (o->kernels && ttt_mesh_devices(&c->mesh) == 1)
         PJRT_TRY(ttt_calls_register(c->result.plugin, c->result.target->plugin, &c->task.calls));
     if (o->kernels && c->task.calls == TTT_CALL_NONE)

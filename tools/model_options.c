@@ -57,7 +57,8 @@ pjrt_status *model_options_config(const model_options *options, ttt_config *conf
 /* ---- programs ----------------------------------------------------------------------------------
  */
 
-static const char *const forms[] = {[TTT_FORM_DUAL] = "dual", [TTT_FORM_PRIMAL] = "primal"};
+static const char *const forms[] = {
+    [TTT_FORM_DUAL] = "dual", [TTT_FORM_PRIMAL] = "primal", [TTT_FORM_MATRIX] = "matrix"};
 static const char *const layouts[] = {[TTT_SEPARATE] = "separate", [TTT_STACKED] = "stacked"};
 static const char *const remats[] = {
     [TTT_REMAT_SOME] = "some", [TTT_REMAT_NONE] = "none", [TTT_REMAT_ALL] = "all"};

@@ -55,14 +55,15 @@ bool program_set_dtype(const char *text, void *field);
 bool program_set_layers(const char *text, void *field);
 bool program_set_remat(const char *text, void *field);
 
-#define PROGRAM_OPTIONS(type, member)                                                         \
-    {"form", "dual or primal", CMD_CUSTOM, offsetof(type, member.form), 0, program_set_form}, \
-        {"dtype", "f32, bf16 or f64", CMD_CUSTOM, offsetof(type, member.dtype),               \
-         0,       program_set_dtype},                                                         \
-        {"layers", "stacked or separate", CMD_CUSTOM, offsetof(type, member.layout),          \
-         0,        program_set_layers},                                                       \
-    {                                                                                         \
-        "mesh", "", CMD_TEXT, offsetof(type, member.mesh), 0, NULL                            \
+#define PROGRAM_OPTIONS(type, member)                                                \
+    {"form", "dual, primal or matrix", CMD_CUSTOM, offsetof(type, member.form),      \
+     0,      program_set_form},                                                      \
+        {"dtype", "f32, bf16 or f64", CMD_CUSTOM, offsetof(type, member.dtype),      \
+         0,       program_set_dtype},                                                \
+        {"layers", "stacked or separate", CMD_CUSTOM, offsetof(type, member.layout), \
+         0,        program_set_layers},                                              \
+    {                                                                                \
+        "mesh", "", CMD_TEXT, offsetof(type, member.mesh), 0, NULL                   \
     }
 #define PROGRAM_OPTION_REMAT(type, member)                                         \
     {                                                                              \
@@ -71,7 +72,8 @@ bool program_set_remat(const char *text, void *field);
     }
 #define PROGRAM_OPTIONS_HELP                                                                       \
     "  --form F           dual (default): mini-batches as matrix products; primal: token by\n"     \
-    "                     token, as when generating\n"                                             \
+    "                     token, as when generating; matrix: dual as it is for TPUs, in chunks\n"  \
+    "                     and with sums as products\n"                                             \
     "  --dtype T          of activations and products: f32 (default) or bf16; f64: of all there\n" \
     "                     is, for comparisons on the CPU\n"                                        \
     "  --layers L         stacked (default): a loop over the layers; separate: one by one\n"
