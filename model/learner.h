@@ -52,13 +52,19 @@ hlo_val learner_error(hlo_graph *g, const learner *l, hlo_val res, hlo_val targe
 /* res(x) with the start's weights: x [n, B, H, b, d] to the same. */
 hlo_val learner_res_at_start(hlo_graph *g, const learner *l, hlo_val x);
 
-/* A sequence of mini-batches; all of the state's type. */
+/* How many mini-batches the dual form takes as one piece where documents start nowhere within them,
+ * of n of that size. */
+int64_t learner_chunk(const learner *l, int64_t n, int64_t size);
+
+/* A sequence of mini-batches, or of pieces of several (then n and b are those of pieces, and all
+ * without documents or further queries); all of the state's type. */
 typedef struct learner_data {
+    int64_t mini;      /* tokens of a mini-batch, m */
     hlo_val k, target; /* [n, B, H, b, d] */
     hlo_val q;         /* [n, B, H, r, d] */
     hlo_val rate;      /* of each token as a source: [n, B, H, b] */
     /* How far each answer's weights are moved by each token of its mini-batch, but for the rate:
-     * [r, b], or [n, B, 1, r, b] where documents start. Row b - 1 is that of the weights that go
+     * [r, m], or [n, B, 1, r, b] where documents start. Row m - 1 is that of the weights that go
      * on. */
     hlo_val reach;
     /* Where documents start within mini-batches; null: nowhere. pred [n, B, 1, ·, 1]: tokens and

@@ -22,10 +22,14 @@
 /* Of a chunk at most: the side of a matrix unit, and what is written out step by step. */
 enum { MAX_TOKENS = 128, MAX_STEPS = 8 };
 
-bool learner_can_chunk(hlo_graph *g, const learner *l, const learner_data *data)
+int64_t learner_chunk(const learner *l, int64_t n, int64_t size)
 {
-    return l->matrix_sums && l->n_layers == 1 && l->norm_scale.id != 0 && data->fresh.id == 0 &&
-           hlo_dim(g, data->q, 3) == hlo_dim(g, data->k, 3);
+    int64_t best = 1;
+    if (!l->matrix_sums || l->n_layers > 1 || l->norm_scale.id == 0)
+        return best;
+    for (int64_t i = 2; i <= MAX_STEPS && i * size <= MAX_TOKENS; i++)
+        best = n % i == 0 ? i : best;
+    return best;
 }
 
 /* ---- small pieces ------------------------------------------------------------------------------
@@ -284,27 +288,6 @@ static void backward(hlo_graph *g, void *ctx, const hlo_val *in, int n_in, const
 /* ---- what goes in ------------------------------------------------------------------------------
  */
 
-/* [n, B, H, b, width] as [N, B, H, S, width]. */
-static hlo_val chunks_of(hlo_graph *g, hlo_val x, int64_t minis)
-{
-    const hlo_shape *s = hlo_shape_of(g, x);
-    int64_t n = s->dims[0] / minis, size = s->dims[3], width = s->dims[4];
-    hlo_dims split = HLO_DIMS(n, minis, s->dims[1], s->dims[2], size, width);
-    hlo_dims joined = HLO_DIMS(n, s->dims[1], s->dims[2], minis * size, width);
-    hlo_val y = hlo_transpose(g, hlo_reshape(g, x, split), HLO_DIMS(0, 2, 3, 1, 4, 5));
-    return hlo_reshape(g, y, joined);
-}
-
-static hlo_val minis_of(hlo_graph *g, hlo_val x, int64_t minis)
-{
-    const hlo_shape *s = hlo_shape_of(g, x);
-    int64_t n = s->dims[0], size = s->dims[3] / minis, width = s->dims[4];
-    hlo_dims split = HLO_DIMS(n, s->dims[1], s->dims[2], minis, size, width);
-    hlo_dims joined = HLO_DIMS(n * minis, s->dims[1], s->dims[2], size, width);
-    hlo_val y = hlo_transpose(g, hlo_reshape(g, x, split), HLO_DIMS(0, 3, 1, 2, 4, 5));
-    return hlo_reshape(g, y, joined);
-}
-
 /* x [..., d] with a further lane of 1 where there are biases. */
 static hlo_val with_one(hlo_graph *g, const learner *l, hlo_val x)
 {
@@ -348,15 +331,6 @@ static hlo_val mix_of(hlo_graph *g, hlo_val x, hlo_val keys, hlo_val rate, hlo_v
     return hlo_convert(g, hlo_mul(g, hlo_mul(g, mix, columns), reach), hlo_type_of(g, keys));
 }
 
-/* The largest divisor of n with chunks that are not too long. */
-static int64_t minis_in_chunk(int64_t n, int64_t size)
-{
-    int64_t best = 1;
-    for (int64_t i = 2; i <= MAX_STEPS && i * size <= MAX_TOKENS; i++)
-        best = n % i == 0 ? i : best;
-    return best;
-}
-
 /* The state's weights with its biases as a last row, and back. */
 static hlo_val joined(hlo_graph *g, const learner_state *state)
 {
@@ -378,15 +352,14 @@ hlo_val learner_chunked(hlo_graph *g, const learner *l, const learner_data *data
 {
     hlo_type wide = hlo_type_of(g, data->k);
     hlo_type narrow = l->products == HLO_TYPE_NONE ? wide : l->products;
-    const hlo_shape *s = hlo_shape_of(g, data->rate); /* [n, B, H, b] */
-    int64_t mini = s->dims[3], minis = minis_in_chunk(s->dims[0], mini), tokens = minis * mini;
+    const hlo_shape *s = hlo_shape_of(g, data->rate); /* [N, B, H, S] */
+    int64_t mini = data->mini, tokens = s->dims[3], minis = tokens / mini;
     hlo_val rate =
-        hlo_reshape(g, data->rate, HLO_DIMS(s->dims[0], s->dims[1], s->dims[2], mini, 1));
-    rate = chunks_of(g, rate, minis);
-    hlo_val keys = with_one(g, l, chunks_of(g, hlo_convert(g, data->k, narrow), minis));
-    hlo_val queries = with_one(g, l, chunks_of(g, hlo_convert(g, data->q, narrow), minis));
+        hlo_reshape(g, data->rate, HLO_DIMS(s->dims[0], s->dims[1], s->dims[2], tokens, 1));
+    hlo_val keys = with_one(g, l, hlo_convert(g, data->k, narrow));
+    hlo_val queries = with_one(g, l, hlo_convert(g, data->q, narrow));
     hlo_val scale = by_head(g, l->norm_scale), bias = by_head(g, l->norm_bias);
-    hlo_val pull = hlo_mul(g, scale, hlo_sub(g, bias, chunks_of(g, data->target, minis)));
+    hlo_val pull = hlo_mul(g, scale, hlo_sub(g, bias, data->target));
     hlo_val between = reach_of(g, data->reach, minis, false);
     hlo_val last =
         hlo_mul(g, rate, hlo_reshape(g, ends_of(g, data->reach, minis), HLO_DIMS(tokens, 1)));
@@ -403,8 +376,7 @@ hlo_val learner_chunked(hlo_graph *g, const learner *l, const learner_data *data
     forward(g, mini, in, in + N_IN);
     hlo_custom_vjp(g, give_on, backward, (void *)(intptr_t)mini, in, N_IN + N_OUT, out, N_OUT);
     hlo_val mix = mix_of(g, queries, keys, rate, reach_of(g, data->reach, minis, true));
-    hlo_val answers = hlo_sub(g, product(g, "nbhti,nbhio->nbhto", queries, out[OUT_WEIGHTS], wide),
-                              product(g, "nbhts,nbhso->nbhto", mix, out[OUT_GRADIENTS], wide));
     split(g, hlo_add(g, out[OUT_LAST], hlo_sub(g, start, middle)), state);
-    return minis_of(g, answers, minis);
+    return hlo_sub(g, product(g, "nbhti,nbhio->nbhto", queries, out[OUT_WEIGHTS], wide),
+                   product(g, "nbhts,nbhso->nbhto", mix, out[OUT_GRADIENTS], wide));
 }

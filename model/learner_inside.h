@@ -29,8 +29,7 @@ bool learner_can_call(hlo_graph *g, const learner *l, const learner_data *data);
 hlo_val learner_called(hlo_graph *g, const learner *l, const learner_data *data, hlo_val eta,
                        learner_state *state, int64_t group);
 
-/* The form in chunks computes what is asked for; then the answers by it. */
-bool learner_can_chunk(hlo_graph *g, const learner *l, const learner_data *data);
+/* The answers where pieces are several mini-batches. */
 hlo_val learner_chunked(hlo_graph *g, const learner *l, const learner_data *data,
                         learner_state *state);
 

@@ -1,6 +1,7 @@
 /* What the mixers with heads share: the way in and the way out. */
 #include "model/network.h"
 
+#include <math.h>
 #include <stdio.h>
 
 hlo_val mixer_param(hlo_graph *g, const net_layer *l, const char *name)
@@ -75,10 +76,59 @@ mixer_heads mixer_project_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_
     return (mixer_heads){heads_of(g, l, q), heads_of(g, l, k), heads_of(g, l, v)};
 }
 
+hlo_val mixer_angles(hlo_graph *g, const net_layer *l, hlo_val position)
+{
+    const ttt_config *c = l->net->config;
+    const hlo_shape *s = hlo_shape_of(g, position);
+    hlo_type wide = net_wide(l->net);
+    int64_t lanes = c->hidden_size / c->n_heads;
+    hlo_dims column = {.n = s->rank + 1};
+    for (int i = 0; i < s->rank; i++)
+        column.d[i] = s->dims[i];
+    column.d[s->rank] = 1;
+    hlo_val pair = hlo_iota(g, HLO_SHAPE(wide, lanes), 0);
+    pair = hlo_floor(g, hlo_mul(g, pair, hlo_like(g, pair, 0.5)));
+    double slower = -2 * log(c->rope_theta) / (double)lanes; /* from pair to pair */
+    hlo_val frequency = hlo_exp(g, hlo_mul(g, pair, hlo_like(g, pair, slower)));
+    return hlo_mul(g, hlo_reshape(g, hlo_convert(g, position, wide), column), frequency);
+}
+
+/* The matrix that makes (-b, a) of every pair of lanes (a, b). */
+static hlo_val quarter_turn(hlo_graph *g, int64_t lanes, hlo_type type)
+{
+    hlo_shape square = HLO_SHAPE(HLO_S32, lanes, lanes);
+    hlo_val from = hlo_iota(g, square, 0), to = hlo_iota(g, square, 1), one = hlo_like(g, from, 1);
+    hlo_val partners = hlo_compare(g, HLO_EQ, to, hlo_xor(g, from, one));
+    hlo_val sign = hlo_select(g, hlo_compare(g, HLO_GT, to, from), one, hlo_like(g, one, -1));
+    return hlo_convert(g, hlo_select(g, partners, sign, hlo_like(g, sign, 0)), type);
+}
+
+/* Lanes change places by a product, which has one term a lane and is exact. */
+hlo_val mixer_turn(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val angle)
+{
+    hlo_type type = hlo_type_of(g, x), wide = net_wide(l->net);
+    hlo_val turned =
+        hlo_einsum_as(g, hlo_rank(g, x) == 5 ? "nbhti,io->nbhto" : "bthi,io->btho", x,
+                      quarter_turn(g, hlo_dim(g, x, -1), type), wide,
+                      type == HLO_BF16 ? HLO_PRECISION_DEFAULT : HLO_PRECISION_HIGHEST);
+    hlo_val y = hlo_add(g, hlo_mul(g, hlo_convert(g, x, wide), hlo_cos(g, angle)),
+                        hlo_mul(g, turned, hlo_sin(g, angle)));
+    return hlo_convert(g, y, type);
+}
+
 hlo_val mixer_rotate(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position)
 {
     double theta = l->net->config->rope_theta;
-    return theta == 0 ? x : hlo_rope(g, x, position, theta, true);
+    if (theta == 0)
+        return x;
+    if (!l->net->matrix_sums || hlo_rank(g, x) != 4)
+        return hlo_rope(g, x, position, theta, true);
+    hlo_val angle = mixer_angles(g, l, position); /* [(batch,) time, lanes] */
+    const hlo_shape *s = hlo_shape_of(g, angle);
+    return mixer_turn(g, l, x,
+                      s->rank == 2
+                          ? hlo_reshape(g, angle, HLO_DIMS(s->dims[0], 1, s->dims[1]))
+                          : hlo_reshape(g, angle, HLO_DIMS(s->dims[0], s->dims[1], 1, s->dims[2])));
 }
 
 hlo_val mixer_times(hlo_graph *g, int64_t time, hlo_val position)

@@ -105,10 +105,16 @@ static hlo_val answer_rate(hlo_graph *g, const net_layer *l, int64_t mini)
 /* ---- a sequence --------------------------------------------------------------------------------
  */
 
+/* Queries and keys are turned after they were cut: products take them in that order anyway. */
+static bool turns_pieces(const net_layer *l)
+{
+    return l->net->matrix_sums && l->net->config->rope_theta != 0;
+}
+
 /* Everything of a layer over time. */
 typedef struct layer_data {
     const learner *made;
-    hlo_val q, k, v; /* [batch, time, heads, lanes] */
+    hlo_val q, k, v; /* [batch, time, heads, lanes]; queries and keys turned, or not yet */
     hlo_val rate;    /* [batch, time, heads, 1] */
     hlo_val token;   /* [mini-batch]: the rates of places */
     hlo_val place;   /* s32 [time] or [batch, time]: within the mini-batch */
@@ -185,42 +191,65 @@ static void diagnose(hlo_graph *g, const mixer_pieces *p, const learner *made,
     }
 }
 
-/* Answers as [batch, n * size, hidden]; with `errors`, also what diagnostics are made of. */
-static hlo_val learn_part(hlo_graph *g, const net_layer *l, const mixer_pieces *p,
-                          const layer_data *d, learner_state *state, hlo_val *errors)
+/* Those times of queries or keys, turned: [n, batch, heads, size, lanes]. */
+static hlo_val turned_pieces(hlo_graph *g, const net_layer *l, const mixer_pieces *p,
+                             const layer_data *d, hlo_val x)
 {
-    hlo_val rate = mixer_cut(g, p, d->rate), since = {0};
+    if (!turns_pieces(l))
+        return mixer_cut(g, p, x);
+    hlo_val place = hlo_rank(g, d->place) == 1 ? hlo_slice_dim(g, d->place, 0, 0, p->size)
+                                               : marks_of(g, p, d->place);
+    return mixer_turn(g, l, mixer_cut(g, p, x), mixer_angles(g, l, place));
+}
+
+/* What the learner sees of documents that start within pieces: how often one did up to each token,
+ * [n, batch, 1, size]. */
+static hlo_val documents_of(hlo_graph *g, const net_layer *l, const mixer_pieces *p,
+                            learner_data *data)
+{
+    hlo_val since = hlo_cumsum(g, hlo_convert(g, marks_of(g, p, l->resets.here), HLO_S32), 3);
+    hlo_val any = hlo_compare(g, HLO_GT, since, hlo_like(g, since, 0));
+    data->fresh = data->fresh_answers = as_rows(g, any);
+    data->fresh_end = as_rows(g, hlo_slice_dim(g, any, 3, p->size - 1, p->size));
+    return since;
+}
+
+/* The keys as queries too, after and before their own step. */
+static void ask_keys(hlo_graph *g, learner_data *data, hlo_val before)
+{
+    data->q = hlo_concat(g, (hlo_val[]){data->q, data->k, data->k}, 3, 3);
+    data->reach =
+        hlo_concat(g, (hlo_val[]){data->reach, data->reach, before}, 3, hlo_rank(g, before) - 2);
+    if (data->fresh.id != 0)
+        data->fresh_answers =
+            hlo_concat(g, (hlo_val[]){data->fresh, data->fresh, data->fresh}, 3, 3);
+}
+
+/* Answers as [batch, n * size, hidden]; with `errors`, also what diagnostics are made of. */
+static hlo_val learn_part(hlo_graph *g, const net_layer *l, mixer_pieces p, const layer_data *d,
+                          learner_state *state, hlo_val *errors)
+{
+    learner_data data = {.mini = p.size};
+    mixer_pieces mini = p;
+    bool plain = l->resets.here.id == 0 && errors == NULL;
+    int64_t chunk = plain ? learner_chunk(d->made, p.n, p.size) : 1;
+    p = (mixer_pieces){p.start, p.n / chunk, p.size * chunk};
+    data.q = wide(g, l, turned_pieces(g, l, &p, d, d->q));
+    data.k = wide(g, l, turned_pieces(g, l, &p, d, d->k));
+    data.target = learner_target(g, d->made, data.k, wide(g, l, mixer_cut(g, &p, d->v)));
+    hlo_val rate = mixer_cut(g, &p, d->rate), since = {0}, q = data.q;
     const hlo_shape *s = hlo_shape_of(g, rate);
-    rate = hlo_reshape(g, rate, HLO_DIMS(s->dims[0], s->dims[1], s->dims[2], p->size));
-    learner_data data = {
-        .q = wide(g, l, mixer_cut(g, p, d->q)),
-        .k = wide(g, l, mixer_cut(g, p, d->k)),
-    };
-    hlo_val q = data.q, v = wide(g, l, mixer_cut(g, p, d->v));
-    data.target = learner_target(g, d->made, data.k, v);
-    if (l->resets.here.id != 0) {
-        hlo_val here = hlo_convert(g, marks_of(g, p, l->resets.here), HLO_S32);
-        since = hlo_cumsum(g, here, 3);
-        hlo_val any = hlo_compare(g, HLO_GT, since, hlo_like(g, since, 0));
-        data.fresh = data.fresh_answers = as_rows(g, any);
-        data.fresh_end = as_rows(g, hlo_slice_dim(g, any, 3, p->size - 1, p->size));
-    }
-    data.rate = rate;
-    data.reach = reach_of(g, p, d, since, false);
-    if (errors != NULL) {
-        hlo_val before = reach_of(g, p, d, since, true);
-        int rows = hlo_rank(g, before) - 2;
-        data.q = hlo_concat(g, (hlo_val[]){q, data.k, data.k}, 3, 3);
-        data.reach = hlo_concat(g, (hlo_val[]){data.reach, data.reach, before}, 3, rows);
-        if (data.fresh.id != 0)
-            data.fresh_answers =
-                hlo_concat(g, (hlo_val[]){data.fresh, data.fresh, data.fresh}, 3, 3);
-    }
+    data.rate = hlo_reshape(g, rate, HLO_DIMS(s->dims[0], s->dims[1], s->dims[2], p.size));
+    if (l->resets.here.id != 0)
+        since = documents_of(g, l, &p, &data);
+    data.reach = reach_of(g, &mini, d, since, false);
+    if (errors != NULL)
+        ask_keys(g, &data, reach_of(g, &mini, d, since, true));
     learner_result r = learner_dual(g, d->made, &data, state, l->net->config->checkpoint_group);
     if (errors != NULL)
-        diagnose(g, p, d->made, &data, &r, errors);
-    hlo_val res = hlo_slice_dim(g, r.answers, 3, 0, p->size);
-    return hlo_convert(g, mixer_join(g, p, learner_answer(g, d->made, q, res)),
+        diagnose(g, &p, d->made, &data, &r, errors);
+    hlo_val res = hlo_slice_dim(g, r.answers, 3, 0, p.size);
+    return hlo_convert(g, mixer_join(g, &p, learner_answer(g, d->made, q, res)),
                        net_compute(l->net));
 }
 
@@ -279,7 +308,7 @@ static hlo_val learn(hlo_graph *g, const net_layer *l, const layer_data *data, l
     for (int i = 0; i < 2; i++) {
         if (parts[i].n * parts[i].size == 0)
             continue;
-        answers[count] = learn_part(g, l, &parts[i], data, state, asked ? errors[count] : NULL);
+        answers[count] = learn_part(g, l, parts[i], data, state, asked ? errors[count] : NULL);
         count++;
     }
     if (asked) {
@@ -346,8 +375,8 @@ hlo_val mixer_ttt(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position,
     else
         learnt = start_of(g, l, &made, batch);
     layer_data data = {.made = &made, .v = h.v, .place = places(g, l, time, mini)};
-    data.q = mixer_rotate(g, l, h.q, data.place);
-    data.k = mixer_rotate(g, l, h.k, data.place);
+    data.q = turns_pieces(l) ? h.q : mixer_rotate(g, l, h.q, data.place);
+    data.k = turns_pieces(l) ? h.k : mixer_rotate(g, l, h.k, data.place);
     data.rate = hlo_reshape(g, source_rate(g, l, x), HLO_DIMS(batch, time, c->n_heads, 1));
     data.token = answer_rate(g, l, mini);
     hlo_scope_push(g, "learn");

@@ -67,6 +67,10 @@ mixer_heads mixer_project_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_
 /* Queries or keys [batch, (time,) heads, lanes] turned by their positions, s32 [time], [batch,
  * time] or of one token [batch]; not at all when rope_theta is 0. */
 hlo_val mixer_rotate(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position);
+/* The same in two steps, by a product: positions as angles of all lanes [..., lanes], and x [batch,
+ * time, heads, lanes] or pieces [n, batch, heads, size, lanes] turned by angles in front of it. */
+hlo_val mixer_angles(hlo_graph *g, const net_layer *l, hlo_val position);
+hlo_val mixer_turn(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val angle);
 /* Positions of `time` tokens: s32 [time] from 0 on, or [batch, time] from `position` [batch] on,
  * when that is not null. */
 hlo_val mixer_times(hlo_graph *g, int64_t time, hlo_val position);
