@@ -377,6 +377,10 @@ typedef struct hlo_custom_call_options {
 void hlo_custom_call(hlo_graph *g, const hlo_custom_call_options *options, const hlo_val *in,
                      int n_in, const hlo_shape *shapes, hlo_val *out, int n_out);
 
+/* x, with a wish that it be laid out in memory as its shape reads, the last dimension innermost: a
+ * compiler that spreads another choice over what comes before or after stops here. Rank 1 or more.
+ * Left out of portable artifacts. */
+hlo_val hlo_row_major(hlo_graph *g, hlo_val x);
 /* Keeps the compiler from moving or merging computations across this place. */
 void hlo_barrier(hlo_graph *g, const hlo_val *in, int n, hlo_val *out);
 

@@ -64,6 +64,7 @@
     X(SCAN, "scan")                             \
     X(REMAT, "remat")                           \
     X(SHARD, "sharding_constraint")             \
+    X(ROW_MAJOR, "row_major")                   \
     X(MANUAL, "manual_computation")
 
 typedef enum hlo_op {
@@ -298,7 +299,8 @@ hlo_vjp_fn hlo__vjp_reduce, hlo__vjp_dot, hlo__vjp_conv, hlo__vjp_gather, hlo__v
     hlo__vjp_sort;
 hlo_vjp_fn hlo__vjp_case, hlo__vjp_call, hlo__vjp_custom_call, hlo__vjp_barrier,
     hlo__vjp_all_reduce, hlo__vjp_all_gather, hlo__vjp_reduce_scatter, hlo__vjp_collective_permute,
-    hlo__vjp_keep, hlo__vjp_custom_vjp, hlo__vjp_scan, hlo__vjp_remat, hlo__vjp_shard;
+    hlo__vjp_keep, hlo__vjp_custom_vjp, hlo__vjp_scan, hlo__vjp_remat, hlo__vjp_shard,
+    hlo__vjp_row_major;
 
 /* A float operand's gradient exists; others' do not. */
 bool hlo__differentiable(const hlo_value *v);
@@ -323,7 +325,7 @@ hlo_type hlo__gradient_sum_type(const hlo_graph *g, hlo_type type);
  * dead nodes are gone. A WHILE's and CASE's regions belong to it alone; CALL nodes share theirs.
  * NULL on error.
  */
-hlo_block *hlo__lower(hlo_graph *g);
+hlo_block *hlo__lower(hlo_graph *g, bool layouts);
 /* What a copy of `node` with operands `in` can be had from without it (a transpose of a transpose,
  * a reshape of a reshape …); null when it cannot. For lowering alone: it looks through values that
  * a gradient might be asked for. */

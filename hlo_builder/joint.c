@@ -97,6 +97,7 @@ static bool is_free(hlo_op op)
     case HLO_OP_PAD:
     case HLO_OP_STOP_GRADIENT:
     case HLO_OP_SHARD:
+    case HLO_OP_ROW_MAJOR:
         return true;
     default:
         return false;

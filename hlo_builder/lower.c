@@ -436,7 +436,8 @@ static bool lower_simplified(hlo_lowering *l, const hlo_node *node)
 
 static void lower_node(hlo_lowering *l, const hlo_node *node)
 {
-    if (node->op == HLO_OP_STOP_GRADIENT || node->op == HLO_OP_KEEP)
+    if (node->op == HLO_OP_STOP_GRADIENT || node->op == HLO_OP_KEEP ||
+        (node->op == HLO_OP_ROW_MAJOR && !l->layouts))
         l->to[node->out[0]->id] = l->to[node->in[0]->id];
     else if (lower_simplified(l, node))
         return;
@@ -477,9 +478,9 @@ static hlo_block *lower_main(hlo_lowering *l)
     return block;
 }
 
-hlo_block *hlo__lower(hlo_graph *g)
+hlo_block *hlo__lower(hlo_graph *g, bool layouts)
 {
-    hlo_lowering l = {.g = g, .first = (uint32_t)g->n_values + 1};
+    hlo_lowering l = {.g = g, .first = (uint32_t)g->n_values + 1, .layouts = layouts};
     if (hlo__failed(g))
         return NULL;
     if (g->current != g->main) {

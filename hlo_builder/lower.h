@@ -13,6 +13,7 @@ typedef struct hlo_lowering {
     hlo_graph *g;
     uint32_t first; /* id of the first value of the copy */
     hlo_value **to; /* by a value's id, what it has become */
+    bool layouts;   /* wishes for them stay */
     bool effect;    /* what was lowered into the current region has a side effect */
     hlo_node **effects;
     size_t n_effects, cap_effects;

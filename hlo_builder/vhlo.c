@@ -400,7 +400,7 @@ static bool choose_version(hlo_portable *p, const hlo_block *block, char produce
 char *hlo_write_portable(hlo_graph *g, const hlo_portable_options *options, size_t *size)
 {
     char producer[64], *file = NULL;
-    hlo_block *block = hlo__check_donations(g) ? hlo__lower(g) : NULL;
+    hlo_block *block = hlo__check_donations(g) ? hlo__lower(g, false) : NULL;
     hlo_portable p = {.g = g, .bytecode.g = g, .texts.g = g};
     if (options != NULL)
         p.options = *options;

@@ -54,6 +54,7 @@ static const rule_entry rules[HLO_NUM_OPS] = {
     [HLO_OP_SCAN] = {hlo__vjp_scan, false},
     [HLO_OP_REMAT] = {hlo__vjp_remat, false},
     [HLO_OP_SHARD] = {hlo__vjp_shard, false},
+    [HLO_OP_ROW_MAJOR] = {hlo__vjp_row_major, false},
     [HLO_OP_WHILE] = {NULL, true},
     [HLO_OP_MANUAL] = {NULL, true},
 };
@@ -330,6 +331,18 @@ void hlo_grad(hlo_graph *g, hlo_val loss, const hlo_val *wrt, int n, hlo_val *ou
 hlo_val hlo_stop_gradient(hlo_graph *g, hlo_val x)
 {
     return hlo__add1(g, HLO_OP_STOP_GRADIENT, &x, 1, *hlo_shape_of(g, x), NULL, 0);
+}
+
+hlo_val hlo_row_major(hlo_graph *g, hlo_val x)
+{
+    return hlo__add1(g, HLO_OP_ROW_MAJOR, &x, 1, *hlo_shape_of(g, x), NULL, 0);
+}
+
+void hlo__vjp_row_major(hlo_graph *g, const hlo_node *node, const hlo_val *d_out,
+                        const bool *wanted, hlo_val *d_in)
+{
+    (void)node, (void)wanted;
+    d_in[0] = hlo_row_major(g, d_out[0]);
 }
 
 hlo_val hlo_keep(hlo_graph *g, hlo_val x)

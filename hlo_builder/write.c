@@ -449,7 +449,7 @@ bool hlo__check_donations(hlo_graph *g)
 
 char *hlo_write_text(hlo_graph *g, const hlo_write_options *options)
 {
-    hlo_block *block = hlo__check_donations(g) ? hlo__lower(g) : NULL;
+    hlo_block *block = hlo__check_donations(g) ? hlo__lower(g, true) : NULL;
     if (block == NULL)
         return NULL;
     hlo_writer w = {.g = g};

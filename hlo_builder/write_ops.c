@@ -509,6 +509,32 @@ static void write_barrier(hlo_writer *w, const hlo_node *node)
     hlo__put_types(w, node->in, node->n_in);
 }
 
+/* "[dense<[1, 0]> : tensor<2xindex>]": minor to major. */
+static void put_row_major(hlo_writer *w, int rank)
+{
+    PUT(w, "[dense<[");
+    for (int i = rank - 1; i >= 0; i--) {
+        hlo__put_int(w, i);
+        hlo__put_str(w, i > 0 ? ", " : "");
+    }
+    PUT(w, "]> : tensor<");
+    hlo__put_int(w, rank);
+    PUT(w, "xindex>]");
+}
+
+static void write_row_major(hlo_writer *w, const hlo_node *node)
+{
+    int rank = node->out[0]->shape.rank;
+    PUT(w, "stablehlo.custom_call @LayoutConstraint(");
+    hlo__put_value(w, node->in[0]);
+    PUT(w, ") {backend_config = \"\", operand_layouts = ");
+    put_row_major(w, rank);
+    PUT(w, ", result_layouts = ");
+    put_row_major(w, rank);
+    PUT(w, "}");
+    hlo__put_signature(w, node);
+}
+
 /* ---- many devices ------------------------------------------------------------------------------
  */
 
@@ -630,6 +656,9 @@ static void write_control(hlo_writer *w, const hlo_node *node)
         break;
     case HLO_OP_SHARD:
         write_shard(w, node);
+        break;
+    case HLO_OP_ROW_MAJOR:
+        write_row_major(w, node);
         break;
     case HLO_OP_MANUAL:
         write_manual(w, node);

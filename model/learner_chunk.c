@@ -182,17 +182,20 @@ static void backward_chunk(hlo_graph *g, void *ctx, hlo_val step, const hlo_val 
                            const hlo_val *in, hlo_val *next, hlo_val *out)
 {
     const chunk_loop *c = ctx;
-    hlo_val parts[MAX_STEPS], keys = in[BACK_KEYS], later = carry[0];
+    hlo_val parts[MAX_STEPS], keys = in[BACK_KEYS], later = carry[0], given[4];
     hlo_type wide = hlo_type_of(g, later), narrow = hlo_type_of(g, keys);
     int64_t tokens = hlo_dim(g, keys, 2), n = tokens / c->mini;
     (void)step;
+    for (int i = 0; i < 4; i++)
+        given[i] = hlo_row_major(g, in[BACK_SLOPE + i]);
     hlo_val a = hlo_sub(g, hlo_convert(g, in[BACK_GRADIENTS], wide),
                         product(g, "bhti,bhio->bhto", in[BACK_UPDATE], later, wide));
+    a = hlo_row_major(g, a); /* mini-batches are too short to be innermost */
     for (int64_t i = n - 1; i >= 0; i--) {
         int64_t at = i * c->mini, end = at + c->mini;
         hlo_val own = rows_of(g, a, at, end), coefficient[4];
         for (int k = 0; k < 4; k++)
-            coefficient[k] = hlo_convert(g, rows_of(g, in[BACK_SLOPE + k], at, end), wide);
+            coefficient[k] = hlo_convert(g, rows_of(g, given[k], at, end), wide);
         hlo_val first = mean_of(g, hlo_mul(g, coefficient[2], own));
         hlo_val second = mean_of(g, hlo_mul(g, coefficient[3], own));
         hlo_val d = hlo_add(

@@ -56,6 +56,10 @@ mixer_heads mixer_project(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val *
                        : projected(g, l, "k_proj.weight", x);
     if (shared)
         q = net_causal_conv(g, l, conv_q, q, tail);
+    if (shared && l->net->matrix_sums) { /* convolutions by rows, whatever comes after takes */
+        q = hlo_row_major(g, q);
+        k = hlo_row_major(g, k);
+    }
     /* Not kept, as the gate in mixer_output is not. */
     hlo_val v = mixer_product(g, l, x, "v_proj.weight", net_compute(l->net));
     return (mixer_heads){heads_of(g, l, q), heads_of(g, l, k), heads_of(g, l, v)};

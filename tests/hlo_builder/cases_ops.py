@@ -573,6 +573,7 @@ def plain():
     add_grad("barrier", ["optimization_barrier"], lambda g, a, b: g.barrier(g.tanh(a), g.sin(b)),
              [x, array(rng, "f64", (4,))])
     add_grad("keep", ["keep"], lambda g, a: g.keep(g.tanh(a)), [x])
+    add_grad("row_major", ["row_major"], lambda g, a: g.row_major(g.tanh(a)), [x])
     add("stop_gradient", ["stop_gradient"], one("stop_gradient"), [x])
     add_grad("stop_gradient", ["stop_gradient"], lambda g, a: g.stop_gradient(g.tanh(a)) * a, [x],
              differences=False)

@@ -292,6 +292,7 @@ UNARY(gelu, "")
 UNARY(silu, "")
 UNARY(stop_gradient, "")
 UNARY(keep, "")
+UNARY(row_major, "")
 UNARY(zeros_like, "")
 #define BINARY(name, spelling)                            \
     static void do_##name(call *c)                        \
@@ -619,7 +620,7 @@ typedef struct op_entry {
 /* clang-format off */
 #define ENTRY(name, spelling) {#name, do_##name},
 #define OTHERS(X) \
-    X(erf, "") X(gelu, "") X(silu, "") X(stop_gradient, "") X(keep, "") X(zeros_like, "")         \
+    X(erf, "") X(gelu, "") X(silu, "") X(stop_gradient, "") X(keep, "") X(row_major, "") X(zeros_like, "")         \
     X(matmul, "") X(take, "") X(cross_entropy, "") X(causal_conv, "") X(select, "") X(clamp, "")  \
     X(scalar, "") X(scalar_int, "") X(full, "") X(like, "") X(iota, "") X(convert, "")            \
     X(bitcast, "") X(broadcast, "") X(broadcast_to, "") X(reshape, "") X(transpose, "")           \

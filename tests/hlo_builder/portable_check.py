@@ -303,7 +303,7 @@ class Check:
     def finish(self, everything):
         """True when all is well. Each of the writer's operations must have been seen."""
         table = set(self.driver.table()) - {
-            "param", "stop_gradient", "keep", "custom_vjp", "scan", "remat",  # lowered away
+            "param", "stop_gradient", "keep", "row_major", "custom_vjp", "scan", "remat",  # lowered away
             "call", "erf", "sharding_constraint", "manual_computation"}  # in other dialects
         missing = table - {op.removeprefix("stablehlo.") for op in self.ops}
         missing |= {"func.call", "chlo.erf", "sdy.sharding_constraint", "sdy.manual_computation",

@@ -232,7 +232,7 @@ NUMPY = {
         np.take_along_axis(x, np.argsort(-x, axis=-1, kind="stable")[..., :k], -1),
         np.argsort(-x, axis=-1, kind="stable")[..., :k].astype(np.int32)),
     "einsum": lambda a, b, spec: np.einsum(spec, a, b),
-    "barrier": lambda *a: a, "stop_gradient": lambda x: x, "keep": lambda x: x,
+    "barrier": lambda *a: a, "stop_gradient": lambda x: x, "keep": lambda x: x, "row_major": lambda x: x,
     "shard": lambda x, spec: x,
     "custom_call": lambda x: 3 * x,
 }
@@ -264,7 +264,7 @@ def _j_unary():
         "logistic": lax.logistic, "sqrt": lax.sqrt, "rsqrt": lax.rsqrt, "sin": lax.sin,
         "cos": lax.cos, "not": lax.bitwise_not, "erf": lax.erf,
         "gelu": lambda x: jax.nn.gelu(x, approximate=True), "silu": jax.nn.silu,
-        "stop_gradient": lax.stop_gradient, "keep": lambda x: x, "zeros_like": jnp.zeros_like,
+        "stop_gradient": lax.stop_gradient, "keep": lambda x: x, "row_major": lambda x: x, "zeros_like": jnp.zeros_like,
         "custom_call": lambda x: 3 * x,
     }
 
