@@ -70,33 +70,33 @@ static hlo_val loss_gradient(hlo_graph *g, const learner *l, hlo_val res, hlo_va
     return hlo_mul(g, hlo_sub(g, hlo_sub(g, u, row_mean(g, l, u)), along), n.inverse);
 }
 
-/*
- * GELU (the tanh form) and its derivative. The reference takes truncated constants in the
- * derivative alone; one tanh serves both, for the two arguments differ by 1e-9.
- */
-typedef struct gelu_pair {
-    hlo_val value, derivative;
-} gelu_pair;
-
-static void gelu_body(hlo_graph *g, void *ctx, const hlo_val *in, hlo_val *out)
+/* The reference takes truncated constants in the derivative alone; one tanh serves both, for the
+ * two arguments differ by 1e-9. */
+learner_gelu learner_gelu_of(hlo_graph *g, hlo_val x)
 {
-    hlo_val x = in[0], square = hlo_mul(g, x, x), one = hlo_like(g, x, 1), half = scaled(g, x, 0.5);
-    (void)ctx;
+    hlo_val square = hlo_mul(g, x, x), one = hlo_like(g, x, 1), half = scaled(g, x, 0.5);
     hlo_val inside = hlo_mul(g, scaled(g, x, 0.79788456080286535588),
                              hlo_add(g, one, scaled(g, square, 0.044715)));
     hlo_val t = hlo_tanh(g, inside), up = hlo_add(g, one, t);
     hlo_val slope = hlo_add(g, hlo_like(g, x, 0.79788456), scaled(g, square, 0.1070322243));
     hlo_val bend = hlo_mul(g, hlo_mul(g, half, hlo_sub(g, one, hlo_mul(g, t, t))), slope);
-    out[0] = hlo_mul(g, half, up);
-    out[1] = hlo_add(g, bend, scaled(g, up, 0.5));
+    return (learner_gelu){hlo_mul(g, half, up), hlo_add(g, bend, scaled(g, up, 0.5))};
+}
+
+static void gelu_body(hlo_graph *g, void *ctx, const hlo_val *in, hlo_val *out)
+{
+    learner_gelu made = learner_gelu_of(g, in[0]);
+    (void)ctx;
+    out[0] = made.value;
+    out[1] = made.derivative;
 }
 
 /* Backwards it is computed again: a dozen arrays to keep are slower than one hyperbola. */
-static gelu_pair gelu_of(hlo_graph *g, hlo_val x)
+static learner_gelu gelu_again(hlo_graph *g, hlo_val x)
 {
     hlo_val out[2];
     hlo_remat(g, gelu_body, NULL, HLO_SAVE_MARKED, &x, 1, out, 2);
-    return (gelu_pair){out[0], out[1]};
+    return (learner_gelu){out[0], out[1]};
 }
 
 /* ---- the model ---------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ learner_tokens learner_train(hlo_graph *g, const learner_at *at, hlo_val first, 
     learner_tokens t = {.x[0] = k};
     hlo_val z = first, slope[LEARNER_MAX_LAYERS];
     for (int i = 1; i < n; i++) {
-        gelu_pair gelu = gelu_of(g, z);
+        learner_gelu gelu = gelu_again(g, z);
         t.x[i] = gelu.value;
         slope[i] = gelu.derivative;
         z = learner_layer(g, at, i, t.x[i], fresh);

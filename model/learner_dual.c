@@ -143,7 +143,9 @@ learner_result learner_dual(hlo_graph *g, const learner *l, const learner_data *
     int64_t levels[HLO_MAX_CHECKPOINT_LEVELS] = {0};
     choose_groups(hlo_dim(g, data->k, 0), group, levels);
     if (hlo_dim(g, data->k, 3) > data->mini)
-        return (learner_result){.answers = learner_chunked(g, l, data, state)};
+        return (learner_result){.answers = l->n_layers == 1
+                                               ? learner_chunked(g, l, data, state)
+                                               : learner_chunked_mlp(g, l, data, state)};
     hlo_val eta = hlo_mul(g, with_one_after(g, data->rate, 4), data->reach);
     if (learner_can_call(g, l, data))
         return (learner_result){

@@ -16,6 +16,12 @@ hlo_val learner_product(hlo_graph *g, hlo_val a, const char *spec, hlo_val w, hl
 /* x [B, H, rows, in] through layer i. */
 hlo_val learner_layer(hlo_graph *g, const learner_at *at, int i, hlo_val x, hlo_val fresh);
 
+/* GELU (the tanh form) and its derivative. */
+typedef struct learner_gelu {
+    hlo_val value, derivative;
+} learner_gelu;
+learner_gelu learner_gelu_of(hlo_graph *g, hlo_val x);
+
 /* What tokens are to each layer: what went in, and the gradient of what came out. */
 typedef struct learner_tokens {
     hlo_val x[LEARNER_MAX_LAYERS]; /* [B, H, tokens, in] */
@@ -29,9 +35,11 @@ bool learner_can_call(hlo_graph *g, const learner *l, const learner_data *data);
 hlo_val learner_called(hlo_graph *g, const learner *l, const learner_data *data, hlo_val eta,
                        learner_state *state, int64_t group);
 
-/* The answers where pieces are several mini-batches. */
+/* The answers where pieces are several mini-batches: of one layer, and of two. */
 hlo_val learner_chunked(hlo_graph *g, const learner *l, const learner_data *data,
                         learner_state *state);
+hlo_val learner_chunked_mlp(hlo_graph *g, const learner *l, const learner_data *data,
+                            learner_state *state);
 
 /* Forwards and backwards; `first` is k through layer 0 already. */
 learner_tokens learner_train(hlo_graph *g, const learner_at *at, hlo_val first, hlo_val k,

@@ -146,7 +146,7 @@ static conv_params conv_of(hlo_graph *g, const net_layer *l, const char *name)
     hlo_val w = net_layer_weight(g, l, full); /* [channels, 1, width] */
     w = hlo_reshape(g, w, HLO_DIMS(hlo_dim(g, w, 0), hlo_dim(g, w, 2)));
     snprintf(full, sizeof full, "%s.bias", name);
-    return (conv_params){hlo_transpose(g, w, HLO_DIMS(1, 0)), net_layer_weight(g, l, full)};
+    return (conv_params){hlo_transpose(g, w, HLO_DIMS(1, 0)), net_layer_param(g, l, full)};
 }
 
 /* x [batch, time, …] moved to later times; what comes in is zero. */
@@ -196,7 +196,10 @@ hlo_val net_causal_conv(hlo_graph *g, const net_layer *l, const char *name, hlo_
     } else {
         y = conv_within_documents(g, l, x, p.weight);
     }
-    return hlo_add(g, y, p.bias);
+    /* In the wide type, in which the gradient of the bias is summed up along with the weight's. */
+    hlo_type wide = net_wide(l->net), type = hlo_type_of(g, y);
+    y = hlo_add(g, hlo_convert(g, y, wide), p.bias);
+    return hlo_convert(g, y, type);
 }
 
 hlo_val net_causal_conv_step(hlo_graph *g, const net_layer *l, const char *name, hlo_val x,
@@ -209,7 +212,7 @@ hlo_val net_causal_conv_step(hlo_graph *g, const net_layer *l, const char *name,
     hlo_val window = hlo_concat(g, (hlo_val[]){*tail, now}, 2, 1);
     hlo_val taps = hlo_mul(g, hlo_convert(g, window, hlo_type_of(g, x)), p.weight);
     *tail = hlo_slice_dim(g, window, 1, 1, width);
-    return hlo_add(g, hlo_sum(g, taps, HLO_DIMS(1)), p.bias);
+    return hlo_add(g, hlo_sum(g, taps, HLO_DIMS(1)), hlo_convert(g, p.bias, hlo_type_of(g, x)));
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------
