@@ -31,7 +31,10 @@ static const struct {
     {"ttt_product", TTT_CALL_PRODUCT},
 };
 
-static const hlo_type types[] = {HLO_F32, HLO_BF16, HLO_S8};
+static const struct {
+    const char *name;
+    hlo_type type;
+} type_names[] = {{"f32", HLO_F32}, {"bf16", HLO_BF16}, {"s8", HLO_S8}};
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -49,6 +52,15 @@ void ttt__bundle_program_name(const ttt_task *task, char name[TTT__PROGRAM_NAME]
     const char *what = ttt__bundle_task_name(task->kind);
     int64_t number = task->kind == TTT_TASK_EXTEND ? task->time : task->batch;
     snprintf(name, TTT__PROGRAM_NAME, "%s-%lld", what == NULL ? "other" : what, (long long)number);
+}
+
+static const char *type_name(hlo_type type)
+{
+    for (size_t i = 0; i < COUNT(type_names); i++) {
+        if (type_names[i].type == type)
+            return type_names[i].name;
+    }
+    return "";
 }
 
 /* ---- reading: single values --------------------------------------------------------------------
@@ -102,9 +114,9 @@ static int64_t number(reading *r, const json_t *object, const char *key)
 static hlo_type type(reading *r, const json_t *object, const char *key)
 {
     const char *name = text(r, object, key);
-    for (size_t i = 0; i < COUNT(types); i++) {
-        if (strcmp(hlo_type_name(types[i]), name) == 0)
-            return types[i];
+    for (size_t i = 0; i < COUNT(type_names); i++) {
+        if (strcmp(type_names[i].name, name) == 0)
+            return type_names[i].type;
     }
     wrong(r, key);
     return HLO_F32;
@@ -376,8 +388,8 @@ static json_t *bundle_json(const ttt_bundle_about *about, const ttt__manifest_fi
         "mixer", about->mixer, "parameters", (json_int_t)about->parameters, "vocab",
         (json_int_t)about->vocab, "hash", about->model, "tokenizer", about->tokenizer, "engine",
         "batch", (json_int_t)about->batch, "context", (json_int_t)about->context, "span",
-        (json_int_t)about->span, "compute", hlo_type_name(about->compute), "weights",
-        hlo_type_name(about->weights));
+        (json_int_t)about->span, "compute", type_name(about->compute), "weights",
+        type_name(about->weights));
     root = added(root, "parameters", arrays_json(about->parameter_list, about->n_parameters));
     root = added(root, "states", arrays_json(about->state_list, about->n_states));
     root = added(root, "programs", programs);

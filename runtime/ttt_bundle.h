@@ -62,7 +62,7 @@ typedef struct ttt_bundle_array {
 
 /* What goes into a program or comes out of it: "weights" and "states" are the lists below, "one" is
  * the states of one sequence beside those of the batch; the rest are names with shapes, as in
- * "tokens s32[1]". */
+ * "tokens i32[1]". */
 typedef struct ttt_bundle_values {
     const char *const *list;
     int count;
