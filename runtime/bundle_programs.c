@@ -222,8 +222,7 @@ static pjrt_status *open_compiler(const ttt__exporting *x, const char *name, com
         PJRT_TRY(pjrt_plugin_load(c->target->plugin, &plugin));
         PJRT_TRY(ttt_calls_register(plugin, c->target->plugin, &c->calls));
     }
-    if (x->engine.no_kernels)
-        c->calls = TTT_CALL_NONE;
+    c->calls = x->engine.no_kernels ? TTT_CALL_NONE : c->calls & ~TTT_CALL_GRADIENT;
     return new_params(x, c->calls, &c->params);
 }
 
