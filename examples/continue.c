@@ -10,23 +10,27 @@
 #include <stdlib.h>
 #include <string.h>
 
+static ttt_failure *print(ttt_sequence *sequence, int32_t token)
+{
+    const char *text;
+    size_t size;
+    ttt_failure *f = ttt_sequence_text(sequence, token, &text, &size);
+    fwrite(text, 1, size, stdout);
+    return f;
+}
+
 /* One more token onto standard output; `*on` becomes false at the end of the text. */
 static ttt_failure *go_on(ttt_lm *lm, ttt_sequence *sequence, bool *on)
 {
     int32_t token;
-    const char *text;
-    size_t size;
     ttt_failure *f = ttt_sequence_sample(sequence, &token);
     if (f != NULL)
         return f;
     *on = token != ttt_lm_eos(lm);
     if (!*on)
         return NULL;
-    f = ttt_sequence_text(sequence, token, &text, &size);
-    if (f == NULL)
-        f = ttt_sequence_feed(sequence, &token, 1);
-    fwrite(text, 1, size, stdout);
-    return f;
+    f = print(sequence, token);
+    return f != NULL ? f : ttt_sequence_feed(sequence, &token, 1);
 }
 
 static ttt_failure *continue_text(const char *path, const char *prompt, int count)
@@ -44,6 +48,8 @@ static ttt_failure *continue_text(const char *path, const char *prompt, int coun
         f = ttt_sequence_feed_text(sequence, prompt, strlen(prompt));
     for (int i = 0; i < count && on && f == NULL; i++)
         f = go_on(lm, sequence, &on);
+    if (f == NULL)
+        f = print(sequence, -1); /* half a character, if the last token was one */
     puts("");
     ttt_sequence_free(sequence);
     ttt_lm_free(lm);

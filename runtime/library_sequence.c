@@ -316,6 +316,8 @@ static pjrt_status *text_of(ttt_sequence *s, int32_t token, const char **text, s
     PJRT_TRY(ttt__lm_needs_tokenizer(s->lm));
     if (s->decoder == NULL)
         PJRT_TRY(ttt_decoder_new(s->lm->tokenizer, TTT_SKIP_SPECIALS, &s->decoder));
+    if (token == -1)
+        return ttt_decoder_finish(s->decoder, text, size);
     return ttt_decoder_next(s->decoder, token, text, size);
 }
 

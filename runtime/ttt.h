@@ -137,7 +137,8 @@ TTT_API ttt_failure *ttt_sequence_sampling(ttt_sequence *sequence,
 /* Chooses from the logits. The token is not fed: that is the caller's to do, or not. */
 TTT_API ttt_failure *ttt_sequence_sample(ttt_sequence *sequence, int32_t *token);
 /* The text of tokens, one after the other: whole characters as soon as they are there, else "".
- * `text` lives until the next call. Special tokens have none. */
+ * `text` lives until the next call. Special tokens have none. The token -1 is the end: what is left
+ * of half a character, as U+FFFD. */
 TTT_API ttt_failure *ttt_sequence_text(ttt_sequence *sequence, int32_t token, const char **text,
                                        size_t *size);
 

@@ -230,6 +230,10 @@ static void text(void **unused)
     ok(ttt_sequence_text(a, tokens[4], &piece, &size));
     assert_int_equal(size, 2);
     assert_memory_equal(piece, "ü", 2);
+    ok(ttt_sequence_text(a, tokens[3], &piece, &size));
+    ok(ttt_sequence_text(a, -1, &piece, &size)); /* the half that nothing follows */
+    assert_int_equal(size, 3);
+    assert_memory_equal(piece, "\xef\xbf\xbd", 3);
     ttt_free(back);
     ttt_free(tokens);
     fails(ttt_sequence_feed_text(a, "\xff", 1), "INVALID_ARGUMENT", "UTF-8");
