@@ -3,6 +3,7 @@
  * for bit and rebuilt from StableHLO as a model without kernels; and whatever was done to one since
  * it was written is noticed before anything of it is used.
  */
+#include "model/ttt_model_files.h"
 #include "tests/support/small_model.h"
 #include "tests/support/support.h"
 
@@ -224,6 +225,39 @@ static void without_weights(void **unused)
     ttt_bundle_free(bundle);
 }
 
+/* Another form of the same files. */
+static bool load_one(void *ctx, int index, float *out, ttt_error *error)
+{
+    void **both = ctx;
+    return ttt_params_load(both[0], index, both[1], out, error);
+}
+
+static void sharded_weights(void **unused)
+{
+    ttt_export_options o = options_of("shards");
+    float expected[2 * SMALL_VOCAB], found[2 * SMALL_VOCAB];
+    ttt_config config;
+    ttt_error error;
+    (void)unused;
+    assert_int_equal(mkdir(at("shards"), 0777), 0);
+    support_copy_file(in("model", "config.json"), in("shards", "config.json"));
+    assert_true(ttt_config_read(&config, in("shards", "config.json"), &error));
+    ttt_params *params = ttt_params_new(&config, TTT_SEPARATE, &error);
+    ttt_tensors *tensors = ttt_tensors_open(at("model"), &error);
+    assert_true(params != NULL && tensors != NULL);
+    assert_true(ttt_params_save_shards(params, in("shards", "model.safetensors"), HLO_F32, 9000,
+                                       load_one, (void *[]){params, tensors}, &error));
+    ttt_tensors_free(tensors);
+    ttt_params_free(params);
+    assert_true(support_count_files(at("shards")) > 3);
+    o.n_targets = 0;
+    ASSERT_OK(ttt_bundle_write(at("of shards"), &o));
+    o.engine.no_kernels = true;
+    of_model(&o.engine, expected);
+    of_bundle("of shards", NULL, true, "none for cpu", found);
+    assert_memory_equal(found, expected, sizeof found);
+}
+
 /* ---- what it says of itself --------------------------------------------------------------------
  */
 
@@ -417,6 +451,7 @@ int main(void)
         cmocka_unit_test(damaged_executable),
         cmocka_unit_test(swapped_programs),
         cmocka_unit_test(without_weights),
+        cmocka_unit_test(sharded_weights),
         cmocka_unit_test(every_file_counts),
         cmocka_unit_test(every_byte_of_the_manifest_counts),
         cmocka_unit_test(tricks),

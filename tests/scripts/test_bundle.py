@@ -118,6 +118,23 @@ def test_batches():
     check("side by side", r.returncode == 0 and [ids(a, i) for i in (0, 1)] == [ids(expected, i) for i in (0, 1)], (r.stderr, a))
 
 
+def test_tokenizers():
+    """The tokenizer goes along, by its name."""
+    folder, b = path("words"), path("words.bundle")
+    with open(path("corpus.txt"), "w") as f:
+        f.write("the first of several words, and then some more words of the same kind\n" * 50)
+    r = run("tokenizer", "train", path("tokenizer.json"), path("corpus.txt"), "--vocab", "280")
+    check("train", r.returncode == 0, r.stderr)
+    r = run("init", folder, *SMALL, "--set", "vocab_size=280")
+    shutil.copy(path("tokenizer.json"), folder)
+    r = run("export", "--model", folder, "--out", b, "--span", "32", "--no-targets")
+    check("export", r.returncode == 0 and "tokenizer.json" in os.listdir(b), r.stderr)
+    a = answer(run("run", b, "--cache", cache, "--json", *TEXT))
+    expected = answer(run("generate", "--model", folder, "--span", "32", "--no-kernels", "--cache", cache, "--json", *TEXT))
+    check("the same words", ids(a) is not None and ids(a) == ids(expected), (a, expected))
+    check("fewer tokens than bytes", a["sequences"][0]["prompt_tokens"] < 30, a)
+
+
 # ---- elsewhere ------------------------------------------------------------------------------------
 
 def elsewhere(name, change_plugin=False):
