@@ -299,7 +299,10 @@ static learner_state start_of(hlo_graph *g, const net_layer *l, const learner *m
 /* Whole mini-batches, then what is left over as a shorter one; the state moves on. */
 static hlo_val learn(hlo_graph *g, const net_layer *l, const layer_data *data, learner_state *state)
 {
-    int64_t time = hlo_dim(g, data->q, 1), size = hlo_dim(g, data->token, 0), n = time / size;
+    int64_t time = hlo_dim(g, data->q, 1), size = hlo_dim(g, data->token, 0);
+    if (size == 0) /* the graph failed before, for want of memory */
+        return (hlo_val){0};
+    int64_t n = time / size;
     learner_state start = *state;
     mixer_pieces parts[2] = {{0, n, size}, {n * size, 1, time % size}};
     bool asked = l->diagnostics != NULL;
