@@ -252,24 +252,38 @@ static pjrt_status *make_values(walk *w)
     return NULL;
 }
 
-/* What is returned is there to the end. Inside it lies in the arrays of others: those of the
- * caller, or of an argument that was donated. */
-static void keep_results(walk *w, const hlo_module *m)
+/* Which elements of the program's result lie in arguments that were donated. */
+static bool *lent_elements(const hlo_module *m)
 {
     const TttXla__HloInputOutputAliasProto *aliases = m->proto->input_output_alias;
-    size_t root = index_of(w->c->root);
+    size_t count = elements_of(m->entry->root);
+    bool *lent = hlo_alloc(count, sizeof *lent);
+    for (size_t i = 0; lent != NULL && aliases != NULL && i < aliases->n_entries; i++) {
+        const TttXla__HloInputOutputAliasProto__AliasEntryProto *e = aliases->entries[i];
+        size_t element = e->n_output_shape_index == 0 ? 0 : (size_t)e->output_shape_index[0];
+        if (element < count)
+            lent[element] = true;
+    }
+    return lent;
+}
+
+/* What is returned is there to the end. Inside it lies in the arrays of others: those of the
+ * caller, or of an argument that was donated. */
+static pjrt_status *keep_results(walk *w, const hlo_module *m)
+{
+    size_t root = index_of(w->c->root), count = elements_of(m->entry->root);
+    bool *lent = lent_elements(m);
+    if (lent == NULL)
+        return HLO_NO_MEMORY();
     for (size_t i = w->first[root]; i < w->end[root]; i++) {
         array *a = &w->arrays[w->refs[i].array];
+        size_t element = w->refs[i].element;
         a->last = w->c->instruction_count - 1;
-        bool lent = w->c != m->entry;
-        for (size_t j = 0; !lent && aliases != NULL && j < aliases->n_entries; j++) {
-            const TttXla__HloInputOutputAliasProto__AliasEntryProto *e = aliases->entries[j];
-            lent = (e->n_output_shape_index == 0 ? 0 : (size_t)e->output_shape_index[0]) ==
-                   w->refs[i].element;
-        }
-        if (lent)
+        if (w->c != m->entry || (element < count && lent[element]))
             a->bytes = 0;
     }
+    free(lent);
+    return NULL;
 }
 
 /* The most that one of the computations it runs adds. */
@@ -323,7 +337,7 @@ static pjrt_status *walk_computation(const hlo_module *m, const hlo_computation 
     if (w->first == NULL || w->end == NULL || w->live == NULL || w->dying == NULL)
         return HLO_NO_MEMORY();
     PJRT_TRY(make_values(w));
-    keep_results(w, m);
+    PJRT_TRY(keep_results(w, m));
     *most = sweep(w, m, fullest);
     return NULL;
 }
