@@ -1,6 +1,7 @@
 /* Where plugins are looked for. The order is documented at pjrt_plugin_load. */
 #include "pjrt/internal.h"
 
+#include <dlfcn.h>
 #include <glob.h>
 #include <limits.h>
 #include <stdio.h>
@@ -99,17 +100,36 @@ static void search_environment(search *s, const plugin_place *place)
     }
 }
 
+/* The path of the running program; false when the system does not tell. */
+static bool find_program(char program[PATH_MAX])
+{
+    ssize_t n = readlink("/proc/self/exe", program, PATH_MAX - 1);
+    program[n < 0 ? 0 : n] = '\0';
+    return strrchr(program, '/') != NULL;
+}
+
+/* Where this code is part of a shared library: beside that, and in its folder "ttt". */
+static void search_beside_library(search *s, const plugin_place *place)
+{
+    static const char here;
+    char program[PATH_MAX], library[PATH_MAX];
+    Dl_info info;
+    if (dladdr(&here, &info) == 0 || info.dli_fname == NULL ||
+        realpath(info.dli_fname, library) == NULL || strrchr(library, '/') == NULL)
+        return;
+    if (find_program(program) && strcmp(program, library) == 0)
+        return;
+    *strrchr(library, '/') = '\0';
+    visit_format(s, "beside the library", library, "%s", place->beside_program);
+    visit_format(s, "beside the library", library, "ttt/%s", place->beside_program);
+}
+
 static void search_beside_program(search *s, const plugin_place *place)
 {
     char program[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (n <= 0)
+    if (!find_program(program))
         return;
-    program[n] = '\0';
-    char *slash = strrchr(program, '/');
-    if (slash == NULL)
-        return;
-    *slash = '\0';
+    *strrchr(program, '/') = '\0';
     visit_format(s, "beside the program", program, "%s", place->beside_program);
     visit_format(s, "beside the program", program, "../lib/ttt/%s", place->beside_program);
 }
@@ -151,6 +171,7 @@ pjrt_status *pjrt_plugin_search(const char *name,
         if (strcmp(places[i].name, name) != 0)
             continue;
         search_environment(&s, &places[i]);
+        search_beside_library(&s, &places[i]);
         search_beside_program(&s, &places[i]);
         search_cache(&s, &places[i]);
         search_site_packages(&s, &places[i]);

@@ -114,26 +114,6 @@ static pjrt_status *write_sets(const char *folder, const ttt__snapshot *snapshot
 }
 
 /* Digests of all files that are in the folder now, as they are read back. */
-static pjrt_status *digest_files(const char *folder, const ttt__names *names, ttt__manifest *out)
-{
-    char path[PATH_MAX];
-    if (names->count > TTT__MOST_FILES)
-        return PJRT_FAIL(RESOURCE_EXHAUSTED, call, "%d files are too many: let shards be larger",
-                         names->count);
-    out->files = calloc((size_t)names->count + 1, sizeof *out->files);
-    if (out->files == NULL)
-        return PJRT_NO_MEMORY(call);
-    for (int i = 0; i < names->count; i++) {
-        ttt__manifest_file *file = &out->files[out->count++];
-        file->name = strdup(names->list[i]);
-        if (file->name == NULL)
-            return PJRT_NO_MEMORY(call);
-        PJRT_TRY(ttt__path_join(folder, file->name, path));
-        PJRT_TRY(ttt__digest_file(path, NULL, &file->digest));
-    }
-    return NULL;
-}
-
 static pjrt_status *write_manifest(const char *folder, const ttt__snapshot *snapshot)
 {
     char path[PATH_MAX], *text = NULL;
@@ -142,8 +122,9 @@ static pjrt_status *write_manifest(const char *folder, const ttt__snapshot *snap
     PJRT_TRY(ttt__path_join(folder, "manifest.json", path));
     PJRT_TRY(ttt__folder_list(folder, &names));
     manifest.training = json_deep_copy(snapshot->training);
-    pjrt_status *st =
-        manifest.training == NULL ? PJRT_NO_MEMORY(call) : digest_files(folder, &names, &manifest);
+    pjrt_status *st = manifest.training == NULL
+                          ? PJRT_NO_MEMORY(call)
+                          : ttt__manifest_digest(folder, &names, &manifest.files);
     if (st == NULL)
         st = ttt__manifest_write(&manifest, &text);
     if (st == NULL)
@@ -323,22 +304,6 @@ pjrt_status *ttt__store_write(ttt__store *store, const ttt__snapshot *snapshot)
 /* ---- reading -----------------------------------------------------------------------------------
  */
 
-/* The same failure with the file's name in front; what is not there is lost. */
-static pjrt_status *in_file(pjrt_status *st, const char *path)
-{
-    pjrt_code code = pjrt_status_code(st);
-    if (st == NULL)
-        return NULL;
-    if (code == PJRT_CODE_NOT_FOUND)
-        code = PJRT_CODE_DATA_LOSS;
-    const char *message = pjrt_status_message(st);
-    bool named = strncmp(message, path, strlen(path)) == 0;
-    pjrt_status *more = pjrt_status_make(code, call, __FILE__, __LINE__, "%s%s%s",
-                                         named ? "" : path, named ? "" : ": ", message);
-    pjrt_status_free(st);
-    return more;
-}
-
 static pjrt_status *read_manifest(const char *folder, ttt__manifest *out)
 {
     char path[PATH_MAX], *text;
@@ -349,7 +314,7 @@ static pjrt_status *read_manifest(const char *folder, ttt__manifest *out)
     if (st == NULL)
         st = ttt__manifest_parse(text, size, out);
     free(text);
-    return in_file(st, path);
+    return ttt__manifest_in(st, path);
 }
 
 /* A folder that has a step in its name has that step. */
@@ -365,24 +330,7 @@ static pjrt_status *check_step(const char *folder, int64_t step)
 
 static bool has_file(const ttt__manifest *manifest, const char *name)
 {
-    for (int i = 0; i < manifest->count; i++) {
-        if (strcmp(manifest->files[i].name, name) == 0)
-            return true;
-    }
-    return false;
-}
-
-/* Everything the manifest names is there, byte for byte. */
-static pjrt_status *verify(const char *folder, const ttt__manifest *manifest)
-{
-    char path[PATH_MAX];
-    for (int i = 0; i < manifest->count; i++) {
-        ttt__digest found;
-        PJRT_TRY(ttt__path_join(folder, manifest->files[i].name, path));
-        PJRT_TRY(ttt__digest_file(path, &manifest->files[i].digest, &found));
-        ttt__digest_free(&found);
-    }
-    return NULL;
+    return ttt__manifest_find(&manifest->files, name) >= 0;
 }
 
 static pjrt_status *open_set(const char *folder, const ttt__manifest *manifest, int set,
@@ -436,7 +384,7 @@ pjrt_status *ttt__checkpoint_open(const char *folder, ttt__checkpoint **out)
     if (st == NULL)
         st = check_step(folder, manifest.step);
     if (st == NULL)
-        st = verify(folder, &manifest);
+        st = ttt__manifest_verify(folder, &manifest.files);
     if (st == NULL)
         st = open_sets(checkpoint, &manifest);
     checkpoint->step = manifest.step;

@@ -12,36 +12,87 @@
 
 static const char call[] = "engine";
 
-/* ---- opening -----------------------------------------------------------------------------------
+/* ---- weights, and how they are read into -------------------------------------------------------
  */
+
+bool ttt__engine_packs(ttt_calls calls, hlo_type weights)
+{
+    return (calls & TTT_CALL_PRODUCT) != 0 || weights != HLO_F32;
+}
 
 /* The one place that knows where weights come from and how they lie on the devices: one by one,
  * since a loop over stacked ones would copy them for every token. */
-static pjrt_status *load_weights(ttt_engine *e, const char *folder)
+static pjrt_status *load_weights(ttt_engine *e)
 {
+    const char *folder = e->source.folder;
     PJRT_TRY(ttt__model_hash(folder, e->hash));
-    if ((e->calls & TTT_CALL_PRODUCT) != 0 || e->weights != HLO_F32)
+    if (ttt__engine_packs(e->source.calls, e->weights))
         return ttt_model_load_packed(e->place, folder, e->weights, &e->model);
     return ttt_model_load(e->place, folder, TTT_SEPARATE, HLO_F32, &e->model);
 }
 
-/* How many tokens are read at once: up to `span`, a quarter of it, a mini-batch. */
-static void choose_spans(ttt_engine *e, int64_t span)
+int ttt__engine_spans(const ttt_config *c, int64_t context, int64_t span, int64_t sizes[TTT__SPANS],
+                      int64_t *mini)
 {
-    const ttt_config *c = &e->model->config;
     bool learns = ttt_mixer_learns(c->mixer);
     int64_t least = learns ? c->mini_batch_size : 16;
-    e->mini = learns ? c->mini_batch_size : 1;
-    if (e->mini == 0) /* a whole sequence is one mini-batch: it is never at the end of one */
-        return;
+    int count = 0;
+    *mini = learns ? c->mini_batch_size : 1;
+    if (*mini == 0) /* a whole sequence is one mini-batch: it is never at the end of one */
+        return 0;
     const int64_t wanted[TTT__SPANS] = {span, span / 4, least};
     for (int i = 0; i < TTT__SPANS; i++) {
-        int64_t size = wanted[i] / e->mini * e->mini;
-        if (size < least || (e->context < size && c->mixer == TTT_MIXER_ATTENTION))
+        int64_t size = wanted[i] / *mini * *mini;
+        if (size < least || (context < size && c->mixer == TTT_MIXER_ATTENTION))
             continue;
-        if (e->n_spans == 0 || size < e->spans[e->n_spans - 1].size)
-            e->spans[e->n_spans++].size = size;
+        if (count == 0 || size < sizes[count - 1])
+            sizes[count++] = size;
     }
+    return count;
+}
+
+/* ---- programs ----------------------------------------------------------------------------------
+ */
+
+/* A result is as it will be used: an array of that shape, whose first dimension is `batch`. */
+static bool gives(const ttt_program *program, int index, hlo_shape shape, int64_t batch)
+{
+    shape.dims[0] = batch;
+    return hlo_shape_equal(&program->results[index].shape, &shape);
+}
+
+/* A program that was not built here gives what it should, or what it gives would be taken for
+ * something else. What programs take is looked at whenever they are run. */
+static pjrt_status *check_program(const ttt_engine *e, const ttt_task *task,
+                                  const ttt_program *program)
+{
+    bool moves = task->kind == TTT_TASK_DECODE || task->kind == TTT_TASK_EXTEND;
+    int64_t batch = task->kind == TTT_TASK_TAKE ? 1 : task->batch;
+    int first = moves ? 1 : 0;
+    hlo_shape logits = HLO_SHAPE(HLO_F32, batch, e->model->config.vocab_size);
+    bool fits = program->n_results == e->parts->count + first &&
+                (!moves || gives(program, 0, logits, batch));
+    for (int i = 0; i < e->parts->count && fits; i++)
+        fits = gives(program, first + i, e->parts->list[i].shape, batch);
+    if (fits)
+        return NULL;
+    return PJRT_FAIL(FAILED_PRECONDITION, call,
+                     "the program %s does not give what its network should: it is another "
+                     "version's; export the model anew",
+                     pjrt_executable_name(program->exe));
+}
+
+static pjrt_status *get_program(ttt_engine *e, const ttt_task *task, ttt_program **program)
+{
+    if (e->source.program == NULL)
+        return ttt_task_compile(task, e->model, program);
+    PJRT_TRY(e->source.program(e->source.ctx, task, program));
+    pjrt_status *st = check_program(e, task, *program);
+    if (st != NULL) {
+        ttt_program_free(*program);
+        *program = NULL;
+    }
+    return st;
 }
 
 pjrt_status *ttt__engine_need(ttt_engine *e, ttt_program **program, ttt_task_kind kind,
@@ -52,9 +103,12 @@ pjrt_status *ttt__engine_need(ttt_engine *e, ttt_program **program, ttt_task_kin
                      .time = time,
                      .context = e->context,
                      .compute = e->compute,
-                     .calls = e->calls};
-    return *program != NULL ? NULL : ttt_task_compile(&task, e->model, program);
+                     .calls = e->source.calls};
+    return *program != NULL ? NULL : get_program(e, &task, program);
 }
+
+/* ---- opening -----------------------------------------------------------------------------------
+ */
 
 static pjrt_status *make_room(ttt_engine *e)
 {
@@ -72,18 +126,39 @@ static pjrt_status *make_room(ttt_engine *e)
     return ttt__engine_list(e, &e->all);
 }
 
-static pjrt_status *open_engine(ttt_engine *e, const char *folder, int64_t span)
+pjrt_status *ttt__engine_defaults(const ttt_engine_options *options, ttt_engine_options *out)
 {
-    if (e->batch < 1 || e->context < 1 || span < 1 || e->batch > 1 << 20 || e->context > 1 << 30)
+    *out = *options;
+    out->batch = options->batch == 0 ? 1 : options->batch;
+    out->context = options->context == 0 ? 2048 : options->context;
+    out->span = options->span == 0 ? 512 : options->span;
+    out->compute = options->compute == HLO_TYPE_NONE ? HLO_F32 : options->compute;
+    out->weights = options->weights == HLO_TYPE_NONE ? HLO_F32 : options->weights;
+    if (out->batch < 1 || out->context < 1 || out->span < 1 || out->batch > 1 << 20 ||
+        out->context > 1 << 30)
         return PJRT_FAIL(INVALID_ARGUMENT, call,
                          "%lld slots, a context of %lld and spans of %lld tokens: all must be "
                          "positive, and not beyond all measure",
-                         (long long)e->batch, (long long)e->context, (long long)span);
-    if (e->compute != HLO_F32 && e->compute != HLO_BF16)
+                         (long long)out->batch, (long long)out->context, (long long)out->span);
+    if (out->compute != HLO_F32 && out->compute != HLO_BF16)
         return PJRT_FAIL(INVALID_ARGUMENT, call, "engines compute in f32 or bf16, not in %s",
-                         hlo_type_name(e->compute));
-    PJRT_TRY(load_weights(e, folder));
-    choose_spans(e, span);
+                         hlo_type_name(out->compute));
+    return NULL;
+}
+
+static pjrt_status *open_engine(ttt_engine *e, const ttt_engine_options *options)
+{
+    ttt_engine_options o;
+    int64_t sizes[TTT__SPANS];
+    PJRT_TRY(ttt__engine_defaults(options, &o));
+    e->batch = o.batch;
+    e->context = o.context;
+    e->compute = o.compute;
+    e->weights = o.weights;
+    PJRT_TRY(load_weights(e));
+    e->n_spans = ttt__engine_spans(&e->model->config, o.context, o.span, sizes, &e->mini);
+    for (int i = 0; i < e->n_spans; i++)
+        e->spans[i].size = sizes[i];
     ttt_task task = {.kind = TTT_TASK_DECODE, .batch = e->batch, .time = 1};
     PJRT_TRY(ttt_task_batch_spec(&task, &e->place->mesh, &e->spec));
     PJRT_TRY(make_room(e));
@@ -93,25 +168,35 @@ static pjrt_status *open_engine(ttt_engine *e, const char *folder, int64_t span)
     return NULL;
 }
 
-pjrt_status *ttt_engine_open(const ttt_place *place, const char *folder,
-                             const ttt_engine_options *options, ttt_engine **out)
+pjrt_status *ttt__engine_open(const ttt_place *place, const ttt__source *source,
+                              const ttt_engine_options *options, ttt_engine **out)
 {
     *out = NULL;
     ttt_engine *e = calloc(1, sizeof *e);
-    if (e == NULL)
+    if (e == NULL) {
+        if (source->done != NULL)
+            source->done(source->ctx);
         return PJRT_NO_MEMORY(call);
+    }
     e->place = place;
-    e->batch = options->batch == 0 ? 1 : options->batch;
-    e->context = options->context == 0 ? 2048 : options->context;
-    e->compute = options->compute == HLO_TYPE_NONE ? HLO_F32 : options->compute;
-    e->weights = options->weights == HLO_TYPE_NONE ? HLO_F32 : options->weights;
-    e->calls = options->no_kernels ? TTT_CALL_NONE : ttt_place_calls(place);
-    pjrt_status *st = open_engine(e, folder, options->span == 0 ? 512 : options->span);
+    e->source = *source;
+    pjrt_status *st = open_engine(e, options);
+    e->source.folder = NULL;
     if (st != NULL)
         ttt_engine_free(e);
     else
         *out = e;
     return st;
+}
+
+pjrt_status *ttt_engine_open(const ttt_place *place, const char *folder,
+                             const ttt_engine_options *options, ttt_engine **out)
+{
+    ttt__source source = {
+        .folder = folder,
+        .calls = options->no_kernels ? TTT_CALL_NONE : ttt_place_calls(place),
+    };
+    return ttt__engine_open(place, &source, options, out);
 }
 
 void ttt_engine_free(ttt_engine *e)
@@ -133,6 +218,8 @@ void ttt_engine_free(ttt_engine *e)
     free(e->results);
     ttt_states_free(e->parts);
     ttt_model_free(e->model);
+    if (e->source.done != NULL)
+        e->source.done(e->source.ctx);
     free(e);
 }
 

@@ -16,13 +16,23 @@ typedef struct ttt__slot {
     bool lost; /* there is no sequence: reset, or put a state */
 } ttt__slot;
 
+/* Where an engine's weights and programs come from. */
+typedef struct ttt__source {
+    const char *folder; /* of config.json and the weights; needed while it is opened */
+    ttt_calls calls;    /* what programs call; with products, matrices are packed */
+    /* Hands out the program of a task; NULL: it is built here and compiled for the place. */
+    pjrt_status *(*program)(void *ctx, const ttt_task *task, ttt_program **out);
+    void (*done)(void *ctx); /* nothing more will be asked for; NULL: nobody minds */
+    void *ctx;
+} ttt__source;
+
 struct ttt_engine {
     const ttt_place *place;
+    ttt__source source;
     ttt_model *model;
     uint64_t hash[2];
     int64_t batch, context;
     hlo_type compute, weights;
-    ttt_calls calls;   /* what programs call; with products, matrices are packed */
     hlo_spec spec;     /* of [batch, …] */
     ttt_states *parts; /* of one sequence */
     /* Several tokens at once are read from multiples of this position on: learners' mini-batches;
@@ -37,6 +47,19 @@ struct ttt_engine {
     ttt__slot *slots;
     ttt_array **args, **results; /* room for those of any program */
 };
+
+/* As ttt_engine_open, which opens a folder. `source.done` is called whatever happens. */
+PJRT_MUST_CHECK pjrt_status *ttt__engine_open(const ttt_place *place, const ttt__source *source,
+                                              const ttt_engine_options *options, ttt_engine **out);
+/* What options stand for where they say nothing; those that cannot be are refused. */
+PJRT_MUST_CHECK pjrt_status *ttt__engine_defaults(const ttt_engine_options *options,
+                                                  ttt_engine_options *out);
+/* How many tokens are read at once, from the longest on: up to `span`, a quarter of it, a
+ * mini-batch. They start at multiples of `*mini`; 0: never. */
+int ttt__engine_spans(const ttt_config *config, int64_t context, int64_t span,
+                      int64_t sizes[TTT__SPANS], int64_t *mini);
+/* Whether matrices are packed. */
+bool ttt__engine_packs(ttt_calls calls, hlo_type weights);
 
 /* Compiles a program of one or of all slots, unless it is there. */
 PJRT_MUST_CHECK pjrt_status *ttt__engine_need(ttt_engine *e, ttt_program **program,

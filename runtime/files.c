@@ -64,6 +64,17 @@ pjrt_status *ttt__path_join(const char *folder, const char *name, char path[PATH
     return NULL;
 }
 
+pjrt_status *ttt__folder_of(const char *path, char folder[PATH_MAX])
+{
+    const char *slash = strrchr(path, '/');
+    size_t length = slash == NULL ? 0 : slash == path ? 1 : (size_t)(slash - path);
+    if (length >= PATH_MAX)
+        return PJRT_FAIL(INVALID_ARGUMENT, call, "%.100s…: the path is too long", path);
+    memcpy(folder, length == 0 ? "." : path, length == 0 ? 1 : length);
+    folder[length == 0 ? 1 : length] = '\0';
+    return NULL;
+}
+
 /* ---- folders -----------------------------------------------------------------------------------
  */
 
@@ -246,21 +257,52 @@ bool ttt__write_all(int fd, const void *bytes, size_t size)
     return true;
 }
 
-pjrt_status *ttt__file_make(const char *path, const void *bytes, size_t size)
+/* On the disk, and closed; what failed before or does here takes the file away. */
+static pjrt_status *finish_file(int fd, const char *path, pjrt_status *st)
 {
-    int fd = TEMP_FAILURE_RETRY(open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-    if (fd < 0)
-        return ttt__io_failed(path, "make it");
-    pjrt_status *st = NULL;
-    if (!ttt__write_all(fd, bytes, size))
-        st = ttt__io_failed(path, "write it");
-    else if (TEMP_FAILURE_RETRY(fsync(fd)) != 0)
+    if (st == NULL && TEMP_FAILURE_RETRY(fsync(fd)) != 0)
         st = ttt__io_failed(path, "sync it");
     if (close(fd) != 0 && st == NULL && errno != EINTR) /* interrupted, it is closed all the same */
         st = ttt__io_failed(path, "close it");
     if (st != NULL)
         unlink(path);
     return st;
+}
+
+pjrt_status *ttt__file_make(const char *path, const void *bytes, size_t size)
+{
+    int fd = TEMP_FAILURE_RETRY(open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (fd < 0)
+        return ttt__io_failed(path, "make it");
+    pjrt_status *st = ttt__write_all(fd, bytes, size) ? NULL : ttt__io_failed(path, "write it");
+    return finish_file(fd, path, st);
+}
+
+static pjrt_status *copy_bytes(int from, const char *from_path, int to, const char *to_path)
+{
+    enum { ROOM = 1 << 20 };
+    char *room = malloc(ROOM);
+    pjrt_status *st = room == NULL ? PJRT_NO_MEMORY(call) : NULL;
+    for (ssize_t n = 1; n > 0 && st == NULL;) {
+        n = TEMP_FAILURE_RETRY(read(from, room, ROOM));
+        if (n < 0)
+            st = ttt__io_failed(from_path, "read it");
+        else if (!ttt__write_all(to, room, (size_t)n))
+            st = ttt__io_failed(to_path, "write it");
+    }
+    free(room);
+    return st;
+}
+
+pjrt_status *ttt__file_copy(const char *from, const char *to)
+{
+    int in = TEMP_FAILURE_RETRY(open(from, O_RDONLY | O_CLOEXEC));
+    if (in < 0)
+        return ttt__io_failed(from, "open it");
+    int out = TEMP_FAILURE_RETRY(open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    pjrt_status *st = out < 0 ? ttt__io_failed(to, "make it") : copy_bytes(in, from, out, to);
+    close(in);
+    return out < 0 ? st : finish_file(out, to, st);
 }
 
 pjrt_status *ttt__file_replace(const char *folder, const char *name, const void *bytes, size_t size)

@@ -19,6 +19,9 @@ PJRT_MUST_CHECK pjrt_status *ttt__path_join(const char *folder, const char *name
 /* The same for any length, or NULL when out of memory; the caller frees it. */
 char *ttt__path_new(const char *folder, const char *name);
 
+/* The folder that a path's last name is in. */
+PJRT_MUST_CHECK pjrt_status *ttt__folder_of(const char *path, char folder[PATH_MAX]);
+
 /* ---- folders -----------------------------------------------------------------------------------
  */
 
@@ -42,6 +45,8 @@ PJRT_MUST_CHECK pjrt_status *ttt__tree_remove(const char *path);
 
 /* A file that must not be there yet; on the disk when this returns, but for its name. */
 PJRT_MUST_CHECK pjrt_status *ttt__file_make(const char *path, const void *bytes, size_t size);
+/* The same with the bytes of another file. */
+PJRT_MUST_CHECK pjrt_status *ttt__file_copy(const char *from, const char *to);
 /* A file of a folder in which nobody else writes: in place of an older one, whole or not at all,
  * and on the disk when this returns. */
 PJRT_MUST_CHECK pjrt_status *ttt__file_replace(const char *folder, const char *name,

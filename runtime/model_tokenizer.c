@@ -1,5 +1,6 @@
 /* Which tokenizer a model was made with: beside its weights, beside its run, or in the data. */
 #include "runtime/files.h"
+#include "runtime/internal.h"
 #include "runtime/ttt_generator.h"
 #include "runtime/ttt_trainer.h"
 
@@ -97,28 +98,35 @@ static pjrt_status *search(const char *path, char found[PATH_MAX])
     return st;
 }
 
+pjrt_status *ttt__model_tokenizer_name(const char *path, const char *chosen, int64_t vocab,
+                                       char found[PATH_MAX])
+{
+    found[0] = '\0';
+    if (chosen == NULL)
+        PJRT_TRY(search(path, found));
+    else if (snprintf(found, PATH_MAX, "%s", chosen) >= PATH_MAX)
+        return PJRT_FAIL(INVALID_ARGUMENT, call, "%.100s…: the path is too long", chosen);
+    if (found[0] == '\0' && vocab >= LEAST_BYTES && vocab <= MOST_BYTES)
+        snprintf(found, PATH_MAX, "bytes");
+    if (found[0] == '\0')
+        return PJRT_FAIL(NOT_FOUND, call,
+                         "%s: there is no tokenizer beside it: name one with --tokenizer", path);
+    return NULL;
+}
+
 pjrt_status *ttt_model_tokenizer(const char *path, const char *chosen, int64_t vocab,
                                  ttt_tokenizer **out)
 {
-    char found[PATH_MAX] = "";
+    char found[PATH_MAX];
     *out = NULL;
-    if (chosen == NULL) {
-        PJRT_TRY(search(path, found));
-        if (found[0] == '\0' && vocab >= LEAST_BYTES && vocab <= MOST_BYTES)
-            snprintf(found, sizeof found, "bytes");
-        if (found[0] == '\0')
-            return PJRT_FAIL(NOT_FOUND, call,
-                             "%s: there is no tokenizer beside it: name one with --tokenizer",
-                             path);
-        chosen = found;
-    }
-    PJRT_TRY(ttt_tokenizer_open(chosen, out));
+    PJRT_TRY(ttt__model_tokenizer_name(path, chosen, vocab, found));
+    PJRT_TRY(ttt_tokenizer_open(found, out));
     int64_t tokens = ttt_tokenizer_info(*out)->vocab;
     if (tokens <= vocab)
         return NULL;
     ttt_tokenizer_free(*out);
     *out = NULL;
     return PJRT_FAIL(INVALID_ARGUMENT, call,
-                     "%s has %lld tokens, the model knows %lld: it is another model's", chosen,
+                     "%s has %lld tokens, the model knows %lld: it is another model's", found,
                      (long long)tokens, (long long)vocab);
 }

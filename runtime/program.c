@@ -63,6 +63,20 @@ pjrt_status *ttt_graph_text(const ttt_graph *graph, char **text)
 /* ---- programs ----------------------------------------------------------------------------------
  */
 
+pjrt_status *ttt__place_compile(const ttt_place *place, pjrt_program code, pjrt_executable **out,
+                                bool *cached)
+{
+    pjrt_compile_options options = {.partitions = place->n_devices};
+    pjrt_status *why = NULL;
+    *cached = false;
+    if (place->cache == NULL)
+        return pjrt_compile(place->client, code, &options, out);
+    pjrt_status *st = pjrt_compile_cached(place->client, code, &options, place->cache, out, &why);
+    *cached = st == NULL && why == NULL;
+    pjrt_status_free(why);
+    return st;
+}
+
 static pjrt_status *compile(ttt_program *p, const ttt_graph *graph)
 {
     char *text;
@@ -73,23 +87,48 @@ static pjrt_status *compile(ttt_program *p, const ttt_graph *graph)
         memcpy(p->results, graph->results, (size_t)graph->n_results * sizeof *p->results);
     p->n_results = graph->n_results;
     PJRT_TRY(ttt_graph_text(graph, &text));
-    pjrt_compile_options options = {.partitions = p->place->n_devices};
-    pjrt_program program = pjrt_program_text(text);
-    pjrt_status *st, *why = NULL;
-    if (p->place->cache == NULL) {
-        st = pjrt_compile(p->place->client, program, &options, &p->exe);
-    } else {
-        st = pjrt_compile_cached(p->place->client, program, &options, p->place->cache, &p->exe,
-                                 &why);
-        p->cached = st == NULL && why == NULL;
-        pjrt_status_free(why);
-    }
+    pjrt_status *st = ttt__place_compile(p->place, pjrt_program_text(text), &p->exe, &p->cached);
     free(text);
     if (st == NULL && pjrt_executable_num_results(p->exe) != p->n_results)
         st = PJRT_FAIL(INTERNAL, call, "%s has %d results, its graph %d",
                        pjrt_executable_name(p->exe), pjrt_executable_num_results(p->exe),
                        p->n_results);
     return st;
+}
+
+static hlo_type type_of(pjrt_type type)
+{
+    for (hlo_type t = HLO_TYPE_NONE + 1; t <= HLO_PRED; t++) {
+        if (ttt_pjrt_type(t) == type)
+            return t;
+    }
+    return HLO_TYPE_NONE;
+}
+
+static hlo_shape shape_of(const pjrt_shape *from)
+{
+    hlo_shape shape = {.type = type_of(from->type), .rank = from->rank};
+    memcpy(shape.dims, from->dims, sizeof shape.dims);
+    return shape;
+}
+
+pjrt_status *ttt__program_adopt(const ttt_place *place, pjrt_executable *exe, ttt_program **out)
+{
+    int count = pjrt_executable_num_results(exe);
+    ttt_program *p = calloc(1, sizeof *p);
+    ttt_sharded *results = calloc((size_t)count + 1, sizeof *results);
+    *out = p;
+    if (p == NULL || results == NULL) {
+        free(p);
+        free(results);
+        pjrt_executable_free(exe);
+        *out = NULL;
+        return PJRT_NO_MEMORY(call);
+    }
+    *p = (ttt_program){.place = place, .exe = exe, .results = results, .n_results = count};
+    for (int i = 0; i < count; i++)
+        results[i].shape = shape_of(pjrt_executable_result(exe, i));
+    return NULL;
 }
 
 pjrt_status *ttt_program_compile(const ttt_place *place, const ttt_graph *graph, ttt_program **out)

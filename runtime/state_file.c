@@ -3,24 +3,12 @@
 #include "runtime/state.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
-
-static pjrt_status *folder_of(const char *path, char folder[PATH_MAX])
-{
-    const char *slash = strrchr(path, '/');
-    size_t length = slash == NULL ? 0 : slash == path ? 1 : (size_t)(slash - path);
-    if (length >= PATH_MAX)
-        return PJRT_FAIL(INVALID_ARGUMENT, "state", "%.100s…: the path is too long", path);
-    memcpy(folder, length == 0 ? "." : path, length == 0 ? 1 : length);
-    folder[length == 0 ? 1 : length] = '\0';
-    return NULL;
-}
 
 pjrt_status *ttt_state_write(const ttt_state *state, const char *path)
 {
     char folder[PATH_MAX], fresh[PATH_MAX];
-    PJRT_TRY(folder_of(path, folder));
+    PJRT_TRY(ttt__folder_of(path, folder));
     if (snprintf(fresh, sizeof fresh, "%s.%ld.writing", path, (long)getpid()) >= (int)sizeof fresh)
         return PJRT_FAIL(INVALID_ARGUMENT, "state", "%.100s…: the path is too long", path);
     unlink(fresh); /* of a process by that number that was killed */

@@ -10,7 +10,7 @@ complain() {
     printf '%s\n' "$2" | sed "s/^/$1: /"
     failed=1
 }
-sources=$(find pjrt hlo_builder model kernels runtime tools tests -name '*.[ch]' -o -name '*.cc' -o -name '*.cu' | LC_ALL=C sort)
+sources=$(find pjrt hlo_builder model kernels runtime tools tests examples -name '*.[ch]' -o -name '*.cc' -o -name '*.cu' | LC_ALL=C sort)
 c_sources=$(printf '%s\n' "$sources" | grep '\.[ch]$' | grep -v '^pjrt/cpu/')
 # shellcheck disable=SC2086
 unformatted=$(for file in $c_sources; do clang-format --dry-run -Werror "$file" >/dev/null 2>&1 || echo "$file"; done)

@@ -101,5 +101,7 @@ int cmd_tokenizer(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
 int cmd_chat(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
+int cmd_export(int argc, char **argv);
+int cmd_run(int argc, char **argv);
 
 #endif

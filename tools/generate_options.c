@@ -108,6 +108,7 @@ void generator_free(generator *g)
     ttt_encoder_free(g->encoder);
     ttt_tokenizer_free(g->tokenizer);
     ttt_place_free(g->place);
+    ttt_bundle_free(g->bundle);
     free(g->folder);
     *g = (generator){0};
 }

@@ -3,7 +3,7 @@
 #ifndef TOOLS_GENERATE_OPTIONS_H
 #define TOOLS_GENERATE_OPTIONS_H
 
-#include "runtime/ttt_generator.h"
+#include "runtime/ttt_bundle.h"
 #include "tools/model_options.h"
 
 enum { GENERATE_MOST_TEXTS = 64 };
@@ -79,7 +79,9 @@ bool sampling_set_count(const char *text, void *field);
 /* A model that can be talked to. */
 typedef struct generator {
     ttt_place *place;
-    char *folder; /* of the model */
+    char *folder;       /* of the model */
+    ttt_bundle *bundle; /* that it is from, or NULL */
+    ttt_bundle_use use;
     ttt_config config;
     ttt_tokenizer *tokenizer;
     ttt_encoder *encoder;

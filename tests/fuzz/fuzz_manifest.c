@@ -11,8 +11,8 @@ static uint64_t look(const ttt__manifest *manifest)
     uint64_t sum = 0;
     if (manifest->step < 0 || !json_is_object(manifest->training))
         abort();
-    for (int i = 0; i < manifest->count; i++) {
-        const ttt__manifest_file *file = &manifest->files[i];
+    for (int i = 0; i < manifest->files.count; i++) {
+        const ttt__manifest_file *file = &manifest->files.list[i];
         if (strchr(file->name, '/') != NULL || file->name[0] == '.' || file->name[0] == '\0')
             abort();
         for (int64_t k = 0; k < ttt__digest_pieces(file->digest.size); k++)
