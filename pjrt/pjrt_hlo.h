@@ -203,4 +203,42 @@ PJRT_MUST_CHECK pjrt_status *pjrt_hlo_live_create(const char *format, const void
                                                   size_t size, pjrt_hlo_live **out);
 void pjrt_hlo_live_free(pjrt_hlo_live *live);
 
+/* ---- programs before they are compiled ---------------------------------------------------------
+ */
+
+/* An argument or a result of @main. */
+typedef struct pjrt_hlo_text_value {
+    const char *name; /* as the source called it, else as the text does; "" for results */
+    const char *type; /* "tensor<4x128xf32>" */
+    double bytes;     /* 0 where the type is not an array of known size */
+} pjrt_hlo_text_value;
+
+typedef struct pjrt_hlo_text_loop {
+    size_t line;
+    int depth;         /* 0 for a loop in no other */
+    ptrdiff_t parent;  /* index of the loop around it; -1 for none */
+    size_t operations; /* that stand in it, inner loops included */
+    int64_t below;     /* it goes on while a counter is below this; -1: not told so simply */
+} pjrt_hlo_text_loop;
+
+typedef struct pjrt_hlo_text {
+    const char *module; /* "" without a name */
+    size_t lines, functions, operations;
+    const pjrt_hlo_tally *ops; /* names and counts alone, the most frequent first */
+    size_t op_count;
+    const pjrt_hlo_text_value *arguments, *results;
+    size_t argument_count, result_count;
+    const pjrt_hlo_text_loop *loops; /* as they stand */
+    size_t loop_count;
+} pjrt_hlo_text;
+
+/*
+ * What stands in the text of a StableHLO module. It is no parser: it tells operations, loops and
+ * the arguments of @main by how MLIR writes them and passes over the rest. Text without any
+ * operation is INVALID_ARGUMENT; memory is bounded by the text's size.
+ */
+PJRT_MUST_CHECK pjrt_status *pjrt_hlo_text_create(const char *text, size_t size,
+                                                  pjrt_hlo_text **out);
+void pjrt_hlo_text_free(pjrt_hlo_text *summary);
+
 #endif
