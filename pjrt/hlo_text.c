@@ -44,6 +44,7 @@ typedef struct scan {
     size_t functions;
     open_loop open[MAX_LOOP_DEPTH];
     int open_count;
+    bool stablehlo; /* one of its operations was met */
     bool out_of_memory;
 } scan;
 
@@ -169,6 +170,7 @@ static void note_operation(scan *s, span name)
     if (op == NULL)
         return;
     *op = name;
+    s->stablehlo |= name.length > 10 && memcmp(name.at, "stablehlo.", 10) == 0;
     for (int i = 0; i < s->open_count; i++)
         loop_at(s, s->open[i].index)->operations += s->open[i].inside;
     open_loop *inner = s->open_count > 0 ? &s->open[s->open_count - 1] : NULL;
@@ -497,7 +499,7 @@ pjrt_status *pjrt_hlo_text_create(const char *text, size_t size, pjrt_hlo_text *
     if (result == NULL)
         return PJRT_NO_MEMORY(CALL);
     pass(&s);
-    if (s.ops.count == 0 && !s.out_of_memory)
+    if (!s.stablehlo && !s.out_of_memory)
         st = PJRT_FAIL(INVALID_ARGUMENT, CALL, "no operation of StableHLO stands in the text");
     else
         st = fill(&s, result);

@@ -67,7 +67,7 @@ static void operations_loops_and_arguments_are_told(void **state)
     assert_string_equal(t->results[1].type, "tensor<i1>");
 
     assert_int_equal(t->loop_count, 2);
-    assert_int_equal(t->loops[0].line, 8);
+    assert_int_equal(t->loops[0].line, 7);
     assert_int_equal(t->loops[0].below, 9);
     assert_int_equal(t->loops[0].operations, 8); /* 3 in the condition, 5 in the body */
     assert_int_equal(t->loops[1].parent, 0);

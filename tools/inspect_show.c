@@ -1,0 +1,135 @@
+/* What was found, as text: facts line by line, lists of things as tables. */
+#include "tools/inspect.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { COLUMN = 44, JOINED = 240 };
+
+static bool ends(const char *name, const char *tail)
+{
+    size_t length = strlen(name), more = strlen(tail);
+    return length >= more && strcmp(name + length - more, tail) == 0;
+}
+
+/* Lists of words and numbers on one line. */
+static const char *join(const json_t *list, char *room, size_t size)
+{
+    size_t used = 0, i;
+    const json_t *item;
+    room[0] = '\0';
+    json_array_foreach(list, i, item)
+    {
+        const char *text = inspect_value_text("", item);
+        int more = snprintf(room + used, size - used, "%s%s", i == 0 ? "" : ", ", text);
+        if (more < 0 || (size_t)more >= size - used)
+            break;
+        used += (size_t)more;
+    }
+    return room;
+}
+
+const char *inspect_value_text(const char *name, const json_t *value)
+{
+    static char places[8][JOINED];
+    static unsigned next;
+    if (json_is_string(value))
+        return json_string_value(value);
+    if (json_is_true(value) || json_is_false(value))
+        return json_is_true(value) ? "yes" : "no";
+    if (json_is_number(value) && (ends(name, "bytes") || strcmp(name, "size") == 0))
+        return cmd_quantity(json_number_value(value), "B");
+    char *room = places[next++ % 8];
+    if (json_is_integer(value))
+        snprintf(room, sizeof places[0], "%lld", (long long)json_integer_value(value));
+    else if (json_is_real(value))
+        snprintf(room, sizeof places[0], "%.4g", json_real_value(value));
+    else if (json_is_array(value))
+        return join(value, room, sizeof places[0]);
+    else
+        snprintf(room, sizeof places[0], "-");
+    return room;
+}
+
+static bool is_table(const json_t *value)
+{
+    return json_is_array(value) && json_is_object(json_array_get(value, 0));
+}
+
+/* A table's columns: what its first row has, but objects and tables inside it. */
+static bool is_column(const json_t *value)
+{
+    return !json_is_object(value) && !is_table(value);
+}
+
+static void print_table(const char *name, const json_t *rows, int top, int indent)
+{
+    size_t i, columns = 0;
+    const json_t *row;
+    const char *key;
+    json_t *value;
+    int widths[32] = {0};
+    json_array_foreach(rows, i, row)
+    {
+        columns = 0;
+        json_object_foreach((json_t *)row, key, value)
+        {
+            if (!is_column(value) || columns == 32 || (int)i >= top)
+                continue;
+            int width = (int)strlen(inspect_value_text(key, value));
+            int least = (int)strlen(key) > width ? (int)strlen(key) : width;
+            least = least > COLUMN ? COLUMN : least;
+            widths[columns] = widths[columns] > least ? widths[columns] : least;
+            columns++;
+        }
+    }
+    printf("%*s%s, %zu:\n%*s", indent, "", name, json_array_size(rows), indent + 2, "");
+    columns = 0;
+    json_object_foreach(json_array_get(rows, 0), key, value)
+    {
+        if (is_column(value) && columns < 32)
+            printf("%-*.*s ", widths[columns++], COLUMN, key);
+    }
+    putchar('\n');
+    json_array_foreach(rows, i, row)
+    {
+        if ((int)i == top) {
+            printf("%*s… %zu more\n", indent + 2, "", json_array_size(rows) - i);
+            break;
+        }
+        printf("%*s", indent + 2, "");
+        columns = 0;
+        json_object_foreach((json_t *)row, key, value)
+        {
+            if (is_column(value) && columns < 32)
+                printf("%-*.*s ", widths[columns++], COLUMN, inspect_value_text(key, value));
+        }
+        putchar('\n');
+    }
+}
+
+static void print_object(const json_t *about, int top, int indent)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)about, key, value)
+    {
+        if (json_is_object(value) || is_table(value) || strcmp(key, "points") == 0)
+            continue;
+        printf("%*s%-*s %s\n", indent, "", 26 - indent, key, inspect_value_text(key, value));
+    }
+    json_object_foreach((json_t *)about, key, value)
+    {
+        if (json_is_object(value) && json_object_size(value) > 0) {
+            printf("%*s%s:\n", indent, "", key);
+            print_object(value, top, indent + 2);
+        } else if (is_table(value)) {
+            print_table(key, value, top, indent);
+        }
+    }
+}
+
+void inspect_print(const json_t *about, int top)
+{
+    print_object(about, top, 0);
+}
