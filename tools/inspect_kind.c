@@ -31,6 +31,10 @@ static pjrt_status *inspect_folder(const char *path, bool verify, json_t *about)
         kind_is(about, "bundle");
         return inspect_bundle(path, verify, about);
     }
+    if (has(path, "checkpoints")) {
+        kind_is(about, "run");
+        return inspect_run(path, verify, about);
+    }
     if (has(path, "config.json")) {
         kind_is(about, has(path, "manifest.json") ? "checkpoint" : "model");
         return inspect_model(path, verify, about);
@@ -38,10 +42,6 @@ static pjrt_status *inspect_folder(const char *path, bool verify, json_t *about)
     if (has(path, "index.json") || has(path, "journal.json")) {
         kind_is(about, "prepared data");
         return inspect_data(path, verify, about);
-    }
-    if (has(path, "checkpoints")) {
-        kind_is(about, "run");
-        return inspect_run(path, verify, about);
     }
     return PJRT_FAIL(INVALID_ARGUMENT, "ttt",
                      "%s is no bundle, checkpoint, model, run or prepared data: it has neither "

@@ -195,7 +195,13 @@ pjrt_status *inspect_executable(const char *path, json_t *about)
 {
     json_t *stamp = json_object();
     json_object_set_new(about, "stamp", stamp);
-    PJRT_TRY(pjrt_stamp_read(path, add_field, stamp));
+    pjrt_status *broken = pjrt_stamp_read(path, add_field, stamp);
+    if (broken != NULL) {
+        pjrt_status *named =
+            PJRT_FAIL(DATA_LOSS, "ttt", "%s: %s", path, pjrt_status_message(broken));
+        pjrt_status_free(broken);
+        return named;
+    }
     const char *platform = json_string_value(json_object_get(stamp, "platform"));
     if (platform == NULL || strcmp(platform, "cpu") != 0) {
         json_object_set_new(about, "program_note",
