@@ -52,18 +52,17 @@ static pjrt_status *inspect_folder(const char *path, bool verify, json_t *about)
 /* ---- files -------------------------------------------------------------------------------------
  */
 
-static bool starts(const char *bytes, size_t size, const char *magic, size_t length)
-{
-    return size >= length && memcmp(bytes, magic, length) == 0;
-}
+enum { HEAD = 16 };
 
-/* The size of a header of JSON comes first, in eight bytes. */
-static bool is_safetensors(const char *bytes, size_t size)
+/* The beginning of a file, and how large it is. */
+typedef struct file_head {
+    unsigned char bytes[HEAD]; /* zeros behind the end */
+    uint64_t size;
+} file_head;
+
+static bool starts(const file_head *head, const char *magic, size_t length)
 {
-    uint64_t header = 0;
-    for (size_t i = 0; size > 8 && i < 8; i++)
-        header |= (uint64_t)(unsigned char)bytes[i] << (8 * i);
-    return size > 8 && header >= 2 && header <= size - 8 && bytes[8] == '{';
+    return head->size >= length && memcmp(head->bytes, magic, length) == 0;
 }
 
 static bool ends(const char *path, const char *tail)
@@ -72,17 +71,22 @@ static bool ends(const char *path, const char *tail)
     return length >= more && strcmp(path + length - more, tail) == 0;
 }
 
-static bool looks_like_text(const char *bytes, size_t size)
+/* The size of a header of JSON comes first, in eight bytes. */
+static bool is_safetensors(const char *path, const file_head *head)
 {
-    return size > 0 && memchr(bytes, '\0', size) == NULL;
+    uint64_t header = 0;
+    for (size_t i = 0; i < 8; i++)
+        header |= (uint64_t)head->bytes[i] << (8 * i);
+    return (head->size > 8 && header >= 2 && header <= head->size - 8 && head->bytes[8] == '{') ||
+           ends(path, ".safetensors") || ends(path, ".safetensors.index.json");
 }
 
-/* An optimized program has no magic: it is one when it can be read as one. */
+/* Text, or an optimized program, which has no magic: it is one when it can be read as one. */
 static pjrt_status *inspect_unmarked(const char *path, const char *bytes, size_t size,
                                      json_t *about)
 {
     pjrt_status *st;
-    if (looks_like_text(bytes, size)) {
+    if (memchr(bytes, '\0', size) == NULL) {
         kind_is(about, "StableHLO text");
         st = inspect_text(bytes, size, about);
     } else {
@@ -100,48 +104,52 @@ static pjrt_status *inspect_unmarked(const char *path, const char *bytes, size_t
     return told;
 }
 
-static pjrt_status *inspect_bytes(const char *path, const char *bytes, size_t size, json_t *about)
+/* What has to be read as a whole. */
+static pjrt_status *inspect_whole(const char *path, bool bytecode, json_t *about)
 {
-    if (starts(bytes, size, "TTTEXE\n", 7)) {
-        kind_is(about, "executable");
-        return inspect_executable(path, about);
-    }
-    if (starts(bytes, size, "TTTSTATE", 8)) {
-        kind_is(about, "state");
-        return inspect_state(path, about);
-    }
-    if (starts(bytes, size, "ML\xefR", 4)) {
+    char *bytes;
+    size_t size;
+    PJRT_TRY(cmd_read_file(path, &bytes, &size));
+    if (bytecode)
         kind_is(about, "StableHLO bytecode");
-        return inspect_bytecode(bytes, size, about);
-    }
-    if (is_safetensors(bytes, size) || ends(path, ".safetensors") ||
-        ends(path, ".safetensors.index.json")) {
-        kind_is(about, "safetensors");
-        return inspect_tensors(path, about);
-    }
-    return inspect_unmarked(path, bytes, size, about);
+    pjrt_status *st = bytecode ? inspect_bytecode(bytes, size, about)
+                               : inspect_unmarked(path, bytes, size, about);
+    free(bytes);
+    return st;
 }
 
-/* Weights may be larger than memory: of files with a magic the reader of their kind takes what it
- * needs, and only what has to be read as a whole is. */
-static pjrt_status *inspect_file(const char *path, const struct stat *info, json_t *about)
+static pjrt_status *read_head(const char *path, file_head *head)
 {
-    char head[16];
-    char *bytes = NULL;
-    size_t size = 0;
     FILE *file = fopen(path, "rb");
     if (file == NULL)
         return PJRT_FAIL(NOT_FOUND, "ttt", "cannot open %s: %s", path, strerror(errno));
-    size_t read = fread(head, 1, sizeof head, file);
+    size_t read = fread(head->bytes, 1, HEAD, file);
+    bool failed = ferror(file) != 0;
     fclose(file);
-    json_object_set_new(about, "bytes", json_integer(info->st_size));
-    if (starts(head, read, "TTT", 3) || ends(path, ".safetensors") ||
-        (read > 8 && head[8] == '{' && head[7] == '\0'))
-        return inspect_bytes(path, head, read < 16 ? read : (size_t)info->st_size, about);
-    PJRT_TRY(cmd_read_file(path, &bytes, &size));
-    pjrt_status *st = inspect_bytes(path, bytes, size, about);
-    free(bytes);
-    return st;
+    if (failed || read < (head->size < HEAD ? head->size : HEAD))
+        return PJRT_FAIL(DATA_LOSS, "ttt", "cannot read %s", path);
+    return NULL;
+}
+
+/* Weights may be larger than memory: files that have a reader of their own are left to it. */
+static pjrt_status *inspect_file(const char *path, uint64_t size, json_t *about)
+{
+    file_head head = {.size = size};
+    PJRT_TRY(read_head(path, &head));
+    json_object_set_new(about, "bytes", json_integer((json_int_t)size));
+    if (starts(&head, "TTTEXE\n", 7)) {
+        kind_is(about, "executable");
+        return inspect_executable(path, about);
+    }
+    if (starts(&head, "TTTSTATE", 8)) {
+        kind_is(about, "state");
+        return inspect_state(path, about);
+    }
+    if (is_safetensors(path, &head)) {
+        kind_is(about, "safetensors");
+        return inspect_tensors(path, about);
+    }
+    return inspect_whole(path, starts(&head, "ML\xefR", 4), about);
 }
 
 pjrt_status *inspect(const char *path, const inspect_options *options, json_t **about)
@@ -157,7 +165,7 @@ pjrt_status *inspect(const char *path, const inspect_options *options, json_t **
     if (S_ISDIR(info.st_mode))
         st = inspect_folder(path, options->verify, found);
     else if (S_ISREG(info.st_mode))
-        st = inspect_file(path, &info, found);
+        st = inspect_file(path, (uint64_t)info.st_size, found);
     else
         st = PJRT_FAIL(INVALID_ARGUMENT, "ttt", "%s is neither a file nor a folder", path);
     if (st == NULL)

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { COLUMN = 44, JOINED = 240 };
+enum { COLUMNS = 32, WIDEST = 44, JOINED = 240 };
 
 static bool ends(const char *name, const char *tail)
 {
@@ -62,50 +62,57 @@ static bool is_column(const json_t *value)
     return !json_is_object(value) && !is_table(value);
 }
 
-static void print_table(const char *name, const json_t *rows, int top, int indent)
+/* How wide each column must be for the rows that are shown. */
+static void measure_columns(const json_t *rows, int top, int widths[COLUMNS])
 {
-    size_t i, columns = 0;
+    size_t i;
     const json_t *row;
     const char *key;
     json_t *value;
-    int widths[32] = {0};
     json_array_foreach(rows, i, row)
     {
-        columns = 0;
+        size_t column = 0;
         json_object_foreach((json_t *)row, key, value)
         {
-            if (!is_column(value) || columns == 32 || (int)i >= top)
+            if (!is_column(value) || column == COLUMNS || (int)i >= top)
                 continue;
-            int width = (int)strlen(inspect_value_text(key, value));
-            int least = (int)strlen(key) > width ? (int)strlen(key) : width;
-            least = least > COLUMN ? COLUMN : least;
-            widths[columns] = widths[columns] > least ? widths[columns] : least;
-            columns++;
+            int name = (int)strlen(key), width = (int)strlen(inspect_value_text(key, value));
+            width = width > name ? width : name;
+            width = width > WIDEST ? WIDEST : width;
+            widths[column] = widths[column] > width ? widths[column] : width;
+            column++;
         }
     }
-    printf("%*s%s, %zu:\n%*s", indent, "", name, json_array_size(rows), indent + 2, "");
-    columns = 0;
-    json_object_foreach(json_array_get(rows, 0), key, value)
+}
+
+/* A row's values, or their names. */
+static void print_row(const json_t *row, bool names, const int widths[COLUMNS], int indent)
+{
+    const char *key;
+    json_t *value;
+    size_t column = 0;
+    printf("%*s", indent, "");
+    json_object_foreach((json_t *)row, key, value)
     {
-        if (is_column(value) && columns < 32)
-            printf("%-*.*s ", widths[columns++], COLUMN, key);
+        if (!is_column(value) || column == COLUMNS)
+            continue;
+        printf("%-*.*s ", widths[column], WIDEST, names ? key : inspect_value_text(key, value));
+        column++;
     }
     putchar('\n');
-    json_array_foreach(rows, i, row)
-    {
-        if ((int)i == top) {
-            printf("%*s… %zu more\n", indent + 2, "", json_array_size(rows) - i);
-            break;
-        }
-        printf("%*s", indent + 2, "");
-        columns = 0;
-        json_object_foreach((json_t *)row, key, value)
-        {
-            if (is_column(value) && columns < 32)
-                printf("%-*.*s ", widths[columns++], COLUMN, inspect_value_text(key, value));
-        }
-        putchar('\n');
-    }
+}
+
+static void print_table(const char *name, const json_t *rows, int top, int indent)
+{
+    size_t count = json_array_size(rows);
+    int widths[COLUMNS] = {0};
+    measure_columns(rows, top, widths);
+    printf("%*s%s, %zu:\n", indent, "", name, count);
+    print_row(json_array_get(rows, 0), true, widths, indent + 2);
+    for (size_t i = 0; i < count && (int)i < top; i++)
+        print_row(json_array_get(rows, i), false, widths, indent + 2);
+    if (count > (size_t)top)
+        printf("%*s… %zu more\n", indent + 2, "", count - (size_t)top);
 }
 
 static void print_object(const json_t *about, int top, int indent)

@@ -168,7 +168,8 @@ def test_programs(scratch):
 
 def test_strangers(scratch):
     for name, data in [("empty", b""), ("words", b"hello, world\n"), ("noise", bytes(range(256)) * 8), ("zeros", bytes(4096)), ("json", b"{}"),
-                       ("half.exe", b"TTTEXE\n1"), ("half.state", b"TTTSTATE\1\0"), ("half.mlirbc", b"ML\xefR"), ("half.safetensors", b"\x10")]:
+                       ("TTT_letters", b"TTT" * 100000),
+                       ("brace", bytes([255] * 7) + b"\0{" + bytes(100000)), ("half.exe", b"TTTEXE\n1"), ("half.state", b"TTTSTATE\1\0"), ("half.mlirbc", b"ML\xefR"), ("half.safetensors", b"\x10")]:
         path = os.path.join(scratch, name)
         with open(path, "wb") as f:
             f.write(data)
