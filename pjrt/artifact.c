@@ -346,6 +346,18 @@ pjrt_status *pjrt_executable_save(pjrt_executable *exe, const char *path)
     return st;
 }
 
+pjrt_status *pjrt_executable_size(pjrt_executable *exe, size_t *bytes)
+{
+    ARGS(PJRT_Executable_Serialize_Args, call, exe->plugin);
+    *bytes = 0;
+    call.a.executable = exe->raw;
+    PJRT_TRY(CALL(exe->plugin, PJRT_Executable_Serialize, call));
+    *bytes = call.a.serialized_bytes_size;
+    if (call.a.serialized_executable_deleter != NULL)
+        call.a.serialized_executable_deleter(call.a.serialized_executable);
+    return NULL;
+}
+
 /* ---- loading -----------------------------------------------------------------------------------
  */
 

@@ -11,12 +11,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-static double operand_bytes(const hlo_instruction *in)
+/* Some bytes of an array, or of all arrays of a tuple: where they are is told by its layout. */
+static hlo_moved touch(const hlo_instruction *in, double bytes)
 {
-    double bytes = 0;
+    double share = in->size.bytes > 0 ? in->size.main_bytes / in->size.bytes : 0;
+    return (hlo_moved){.bytes = bytes, .main = bytes * share};
+}
+
+static hlo_moved whole(const hlo_instruction *in)
+{
+    return (hlo_moved){.bytes = in->size.bytes, .main = in->size.main_bytes};
+}
+
+static void add(hlo_moved *sum, hlo_moved more)
+{
+    sum->bytes += more.bytes;
+    sum->main += more.main;
+}
+
+static hlo_moved both(hlo_moved a, hlo_moved b)
+{
+    add(&a, b);
+    return a;
+}
+
+static hlo_moved operand_bytes(const hlo_instruction *in)
+{
+    hlo_moved sum = {0};
     for (size_t i = 0; i < in->operand_count; i++)
-        bytes += in->operands[i]->size.bytes;
-    return bytes;
+        add(&sum, whole(in->operands[i]));
+    return sum;
 }
 
 /* All updates of a scatter: n arrays, the indices, n updates. */
@@ -26,6 +50,16 @@ static double update_bytes(const hlo_instruction *scatter)
     for (size_t i = (scatter->operand_count - 1) / 2 + 1; i < scatter->operand_count; i++)
         bytes += scatter->operands[i]->size.bytes;
     return bytes;
+}
+
+/* Each update is read, and its place read and written. */
+static hlo_moved scatter_bytes(const hlo_instruction *in)
+{
+    size_t arrays = (in->operand_count - 1) / 2;
+    hlo_moved sum = touch(in->operands[0], 2 * update_bytes(in));
+    for (size_t i = arrays; i < in->operand_count; i++)
+        add(&sum, whole(in->operands[i]));
+    return sum;
 }
 
 /* The parameter that an operand inside a fusion is, or is an element of; NULL for none. */
@@ -38,15 +72,15 @@ static const hlo_instruction *read_parameter(const hlo_instruction *operand)
 
 /* One output of a fusion. An update in place writes the update, not the array, and what is handed
  * through is not written. */
-static double written(const hlo_instruction *output)
+static hlo_moved written(const hlo_instruction *output)
 {
     if (hlo_is_echo(output) || read_parameter(output) != NULL)
-        return 0;
+        return (hlo_moved){0};
     if (output->op == HLO_DYNAMIC_UPDATE_SLICE)
-        return output->operands[1]->size.bytes;
+        return touch(output, output->operands[1]->size.bytes);
     if (output->op == HLO_SCATTER)
-        return update_bytes(output);
-    return output->size.bytes;
+        return touch(output, update_bytes(output));
+    return whole(output);
 }
 
 /* The TPU compiler's ways of naming a piece of memory: nothing is touched. */
@@ -56,16 +90,31 @@ static bool names_memory(const hlo_instruction *in)
     return strcmp(target, "AllocateBuffer") == 0 || strcmp(target, "ConcatBitcast") == 0;
 }
 
-double hlo_bytes(const hlo_instruction *in)
+/* What a slice takes is read where the array is and written where the result is. */
+static hlo_moved sliced(const hlo_instruction *in)
+{
+    return both(touch(in->operands[0], in->size.bytes), whole(in));
+}
+
+static hlo_moved updated_in_place(const hlo_instruction *in)
+{
+    const hlo_instruction *update = in->operands[1];
+    hlo_moved sum = both(whole(update), touch(in, update->size.bytes));
+    if (in->operand_count > 2)
+        add(&sum, whole(in->operands[2]));
+    return sum;
+}
+
+hlo_moved hlo_bytes(const hlo_instruction *in)
 {
     switch (in->class) {
     case HLO_CLASS_FREE:
     case HLO_CLASS_CONTROL:
-        return 0;
+        return (hlo_moved){0};
     case HLO_CLASS_START:
         return operand_bytes(in);
     case HLO_CLASS_DONE:
-        return in->size.bytes;
+        return whole(in);
     default:
         break;
     }
@@ -73,64 +122,63 @@ double hlo_bytes(const hlo_instruction *in)
     case HLO_FUSION:
         return in->called[0]->fused_bytes;
     case HLO_SLICE:
-        return 2 * in->size.bytes;
+        return sliced(in);
     case HLO_DYNAMIC_SLICE:
     case HLO_GATHER:
-        return 2 * in->size.bytes + in->operands[1]->size.bytes;
+        return both(sliced(in), whole(in->operands[1]));
     case HLO_DYNAMIC_UPDATE_SLICE:
-        return 2 * in->operands[1]->size.bytes +
-               (in->operand_count > 2 ? in->operands[2]->size.bytes : 0);
+        return updated_in_place(in);
     case HLO_SCATTER:
-        /* Each update is read, and its place read and written. */
-        return 3 * update_bytes(in) + in->operands[(in->operand_count - 1) / 2]->size.bytes;
+        return scatter_bytes(in);
     case HLO_CUSTOM_CALL:
         if (names_memory(in))
-            return 0;
+            return (hlo_moved){0};
         break;
     default:
         break;
     }
-    return operand_bytes(in) + in->size.bytes;
+    return both(operand_bytes(in), whole(in));
 }
 
 /* What one use of a parameter reads of it: the whole array counts once for all the uses that read
  * it whole, and `seen` remembers that. */
-static double use_bytes(const hlo_instruction *user, size_t position, bool *seen)
+static hlo_moved use_bytes(const hlo_instruction *user, size_t position, bool *seen)
 {
     const hlo_instruction *operand = user->operands[position];
     if (hlo_is_echo(user))
-        return 0;
+        return (hlo_moved){0};
     switch (user->op) {
     case HLO_GET_TUPLE_ELEMENT:
     case HLO_TUPLE:
-        return 0; /* their users read, they do not */
+        return (hlo_moved){0}; /* their users read, they do not */
     case HLO_FUSION:
         return user->called[0]->parameter_reads[position];
     case HLO_SLICE:
-        return user->size.bytes;
+        return touch(operand, user->size.bytes);
     case HLO_DYNAMIC_SLICE:
     case HLO_GATHER:
         if (position == 0)
-            return user->size.bytes;
+            return touch(operand, user->size.bytes);
         break;
     case HLO_SCATTER:
         if (position < (user->operand_count - 1) / 2)
-            return user->operands[position + (user->operand_count - 1) / 2 + 1]->size.bytes;
+            return touch(operand,
+                         user->operands[position + (user->operand_count - 1) / 2 + 1]->size.bytes);
         break;
     case HLO_DYNAMIC_UPDATE_SLICE:
         if (position == 0)
-            return 0;
+            return (hlo_moved){0};
         break;
     case HLO_BROADCAST:
     case HLO_RESHAPE:
-        return operand->size.bytes;
+        return whole(operand);
     default:
         break;
     }
     if (*seen)
-        return 0;
+        return (hlo_moved){0};
     *seen = true;
-    return operand->size.bytes;
+    return whole(operand);
 }
 
 static pjrt_status *read_parameters(hlo_computation *c)
@@ -143,8 +191,8 @@ static pjrt_status *read_parameters(hlo_computation *c)
         for (size_t j = 0; j < user->operand_count; j++) {
             const hlo_instruction *from = read_parameter(user->operands[j]);
             if (from != NULL)
-                c->parameter_reads[from->proto->parameter_number] +=
-                    use_bytes(user, j, &seen[user->operands[j] - c->instructions]);
+                add(&c->parameter_reads[from->proto->parameter_number],
+                    use_bytes(user, j, &seen[user->operands[j] - c->instructions]));
         }
     }
     free(seen);
@@ -156,13 +204,13 @@ pjrt_status *hlo_cost_as_fusion(hlo_computation *c)
 {
     PJRT_TRY(read_parameters(c));
     for (size_t i = 0; i < c->parameter_count; i++)
-        c->fused_bytes += c->parameter_reads[i];
+        add(&c->fused_bytes, c->parameter_reads[i]);
     for (size_t i = 0; i < c->instruction_count; i++)
         if (c->instructions[i].op == HLO_CONSTANT && c->instructions[i].size.elements > 1)
-            c->fused_bytes += c->instructions[i].size.bytes;
+            add(&c->fused_bytes, whole(&c->instructions[i]));
     if (c->root->op != HLO_TUPLE)
-        c->fused_bytes += written(c->root);
+        add(&c->fused_bytes, written(c->root));
     for (size_t i = 0; c->root->op == HLO_TUPLE && i < c->root->operand_count; i++)
-        c->fused_bytes += written(c->root->operands[i]);
+        add(&c->fused_bytes, written(c->root->operands[i]));
     return NULL;
 }

@@ -16,12 +16,13 @@ void hlo_cost_add(pjrt_hlo_cost *sum, const pjrt_hlo_cost *cost, double times)
     sum->flops += cost->flops * times;
     sum->transcendentals += cost->transcendentals * times;
     sum->bytes += cost->bytes * times;
+    sum->main_bytes += cost->main_bytes * times;
     sum->cycles += cost->cycles * times;
 }
 
 /* How often an execution of the instruction runs its called computation number i. The condition of
  * a loop is asked once more than the body runs; an unknown loop runs once. */
-static double runs_per_call(const hlo_instruction *in, size_t i)
+double hlo_runs_per_call(const hlo_instruction *in, size_t i)
 {
     if (in->op == HLO_WHILE) {
         double trips = in->trip_count < 0 ? 1 : (double)in->trip_count;
@@ -46,7 +47,9 @@ static pjrt_status *cost_instruction(hlo_instruction *in)
     hlo_json value;
     int64_t cycles;
     PJRT_TRY(hlo_flops(in, &in->cost));
-    in->cost.bytes = hlo_bytes(in);
+    hlo_moved moved = hlo_bytes(in);
+    in->cost.bytes = moved.bytes;
+    in->cost.main_bytes = moved.main;
     if (in->class != HLO_CLASS_CONTROL &&
         hlo_json_find(hlo_backend_config(in), "estimated_cycles", &value) &&
         hlo_json_integer(value, &cycles) && cycles >= 0) {
@@ -70,7 +73,7 @@ static pjrt_status *cost_computation(hlo_computation *c)
         hlo_cost_add(&c->once, &in->cost, 1);
         for (size_t j = 0; j < in->called_count; j++)
             if (hlo_runs(in, j))
-                hlo_cost_add(&c->once, &in->called[j]->once, runs_per_call(in, j));
+                hlo_cost_add(&c->once, &in->called[j]->once, hlo_runs_per_call(in, j));
     }
     PJRT_TRY(hlo_cost_as_fusion(c));
     if (!(c->once.flops < MOST && c->once.transcendentals < MOST && c->once.bytes < MOST &&
@@ -89,7 +92,7 @@ static void spread_runs(const hlo_computation *c)
             if (in->op == HLO_FUSION && j == 0) {
                 callee->fused_runs += c->runs + c->fused_runs;
             } else if (hlo_runs(in, j)) {
-                double times = runs_per_call(in, j);
+                double times = hlo_runs_per_call(in, j);
                 callee->runs += c->runs * times;
                 callee->runs_in_loops += (in->op == HLO_WHILE ? c->runs : c->runs_in_loops) * times;
                 callee->fused_runs += c->fused_runs * times;

@@ -88,15 +88,20 @@ static bool is_custom_call(const hlo_instruction *in, const char *target)
     return in->op == HLO_CUSTOM_CALL && strcmp(in->proto->custom_call_target, target) == 0;
 }
 
-bool hlo_is_echo(const hlo_instruction *in)
+const char *hlo_chain(const hlo_instruction *in)
 {
     const TttXla__FrontendAttributes *attributes = in->proto->frontend_attributes;
-    if (is_custom_call(in, "AsyncCollectiveDone"))
-        return true;
     for (size_t i = 0; attributes != NULL && i < attributes->n_map; i++)
         if (strcmp(attributes->map[i]->key, "chain_id") == 0)
-            return !in->home->starts_transfer && in->op != HLO_CUSTOM_CALL;
-    return false;
+            return attributes->map[i]->value;
+    return NULL;
+}
+
+bool hlo_is_echo(const hlo_instruction *in)
+{
+    if (is_custom_call(in, "AsyncCollectiveDone"))
+        return true;
+    return hlo_chain(in) != NULL && !in->home->starts_transfer && in->op != HLO_CUSTOM_CALL;
 }
 
 static pjrt_status *link_instruction(hlo_module *m, hlo_instruction *in, const id_entry *local,
@@ -109,6 +114,8 @@ static pjrt_status *link_instruction(hlo_module *m, hlo_instruction *in, const i
     in->trip_count = -1;
     if (is_custom_call(in, "AsyncCollectiveStart"))
         c->starts_transfer = true;
+    if (is_custom_call(in, "AsyncCollectiveDone"))
+        c->ends_transfer = true;
     if (proto->n_operand_ids < ops[in->op].operands ||
         proto->n_called_computation_ids < ops[in->op].called)
         return HLO_BAD("%s with %zu operands and %zu called computations: " HLO_NAME,

@@ -156,8 +156,14 @@ typedef struct hlo_size {
     double elements;
     double data_bytes; /* unpadded */
     double bytes;      /* as laid out */
+    double main_bytes; /* of these, in the chip's main memory (HBM): memory space 0 */
     size_t unknown_types;
 } hlo_size;
+
+/* Bytes read and written, and those of them that are in the chip's main memory. */
+typedef struct hlo_moved {
+    double bytes, main;
+} hlo_moved;
 
 typedef struct hlo_instruction hlo_instruction;
 typedef struct hlo_computation hlo_computation;
@@ -190,15 +196,16 @@ struct hlo_computation {
     hlo_instruction *caller;
     size_t caller_count;
     bool starts_transfer; /* it holds the start of a collective that the TPU compiler spread out */
+    bool ends_transfer;   /* it holds the end of one */
     /* Filled in while costing. */
-    double *parameter_reads; /* bytes that a fusion of this computation reads of each operand */
-    double fused_bytes;      /* bytes that a fusion of this computation reads and writes */
-    pjrt_hlo_cost once;      /* one execution, everything called included */
-    bool reached;            /* from the entry */
-    double runs;             /* executions in one run of the program, outside fusions */
-    double runs_in_loops;    /* of these, inside loops */
-    double fused_runs;       /* executions as a part of a fusion */
-    ptrdiff_t loop;          /* the innermost loop it belongs to; -1 for none */
+    hlo_moved *parameter_reads; /* what a fusion of this computation reads of each operand */
+    hlo_moved fused_bytes;      /* what a fusion of this computation reads and writes */
+    pjrt_hlo_cost once;         /* one execution, everything called included */
+    bool reached;               /* from the entry */
+    double runs;                /* executions in one run of the program, outside fusions */
+    double runs_in_loops;       /* of these, inside loops */
+    double fused_runs;          /* executions as a part of a fusion */
+    ptrdiff_t loop;             /* the innermost loop it belongs to; -1 for none */
 };
 
 typedef struct hlo_module {
@@ -232,6 +239,8 @@ bool hlo_runs(const hlo_instruction *in, size_t i);
  * it, others carry it along, one ends it, and each holds a copy of the collective. True for the
  * copies that are not at the start, and for the end itself: nothing is to be counted for them. */
 bool hlo_is_echo(const hlo_instruction *in);
+/* The name of such a transfer, the same in all its parts; NULL for other instructions. */
+const char *hlo_chain(const hlo_instruction *in);
 
 /* hlo_shape.c. Index -1 measures the whole shape, others one element of a tuple (or, when the shape
  * is no tuple, the shape itself for index 0). */
@@ -265,13 +274,28 @@ int64_t hlo_trip_count(const hlo_instruction *loop);
 
 /* hlo_flops.c and hlo_bytes.c: one execution; for what is called, the callee's `once` is used. */
 pjrt_status *hlo_flops(const hlo_instruction *in, pjrt_hlo_cost *cost);
-double hlo_bytes(const hlo_instruction *in);
+hlo_moved hlo_bytes(const hlo_instruction *in);
 /* Fills in parameter_reads and fused_bytes; callees first. */
 pjrt_status *hlo_cost_as_fusion(hlo_computation *c);
 const char *hlo_op_name(const hlo_instruction *in);
 
+/* hlo_links.c. The name a collective goes by; NULL for other instructions. Of asynchronous pairs
+ * only the start is one. `out` is one call; how often it runs is not filled in. */
+const char *hlo_collective_kind(const hlo_instruction *in);
+pjrt_status *hlo_collective(const hlo_instruction *in, pjrt_hlo_collective *out);
+
+/* hlo_schedule.c. The instructions of a computation in the order they are executed, as the
+ * program's schedule says or, where it says nothing, as they stand. The caller frees the list,
+ * which has instruction_count entries. */
+pjrt_status *hlo_schedule(const hlo_module *m, const hlo_computation *c,
+                          const hlo_instruction ***out);
+/* The instruction that began what this one, of class DONE or an async-done, ends. */
+const hlo_instruction *hlo_start_of(const hlo_instruction *done);
+
 /* hlo_cost.c: fills in every cost and every number of runs. */
 pjrt_status *hlo_module_cost(hlo_module *m);
+/* How often an execution of the instruction runs its called computation number i. */
+double hlo_runs_per_call(const hlo_instruction *in, size_t i);
 void hlo_cost_add(pjrt_hlo_cost *sum, const pjrt_hlo_cost *cost, double times);
 
 #endif

@@ -216,88 +216,20 @@ static pjrt_status *make_loops(hlo_module *m, report *r)
     return NULL;
 }
 
-/* The TPU compiler writes a reduce-scatter as a fusion of an all-reduce and the slice that stays.
- */
-static bool is_reduce_scatter(const hlo_instruction *all_reduce)
+static pjrt_status *fill_collectives(const hlo_module *m, pjrt_hlo_collective *rows, size_t *count)
 {
-    const hlo_computation *c = all_reduce->home;
-    return c->fused_runs > 0 && c->root->op == HLO_DYNAMIC_SLICE &&
-           c->root->operands[0] == all_reduce;
-}
-
-/* The name a collective goes by; NULL for other instructions. Of asynchronous pairs only the start
- * is one. */
-static const char *collective_kind(const hlo_instruction *in)
-{
-    if (hlo_is_echo(in))
-        return NULL;
-    switch (in->op) {
-    case HLO_ALL_GATHER:
-    case HLO_ALL_GATHER_START:
-        return "all-gather";
-    case HLO_ALL_REDUCE:
-        return is_reduce_scatter(in) ? "reduce-scatter" : "all-reduce";
-    case HLO_ALL_REDUCE_START:
-        return "all-reduce";
-    case HLO_COLLECTIVE_PERMUTE:
-    case HLO_COLLECTIVE_PERMUTE_START:
-        return "collective-permute";
-    case HLO_ALL_TO_ALL:
-    case HLO_COLLECTIVE_BROADCAST:
-    case HLO_RAGGED_ALL_TO_ALL:
-    case HLO_REDUCE_SCATTER:
-        return in->proto->opcode;
-    default:
-        return NULL;
+    for (size_t i = 0; i < m->computation_count; i++) {
+        const hlo_computation *c = &m->computations[i];
+        for (size_t j = 0; c->reached && j < c->instruction_count; j++) {
+            if (hlo_collective_kind(&c->instructions[j]) == NULL)
+                continue;
+            pjrt_hlo_collective *to = &rows[(*count)++];
+            PJRT_TRY(hlo_collective(&c->instructions[j], to));
+            to->executed = c->runs + c->fused_runs;
+            to->total_bytes = to->bytes * to->executed;
+        }
     }
-}
-
-static pjrt_status *collective_bytes(const hlo_instruction *in, double *out)
-{
-    hlo_size result = in->size;
-    double operands = 0;
-    for (size_t i = 0; i < in->operand_count; i++)
-        operands += in->operands[i]->size.data_bytes;
-    /* These two return (operands, results, …). */
-    if (in->op == HLO_ALL_GATHER_START || in->op == HLO_COLLECTIVE_PERMUTE_START)
-        PJRT_TRY(hlo_shape_measure(in->proto->shape, 1, &result));
-    *out = result.data_bytes > operands ? result.data_bytes : operands;
     return NULL;
-}
-
-static int64_t mesh_group_size(const TttXla__MeshAxesReplicaGroupListProto *list)
-{
-    int64_t size = 1;
-    for (size_t i = 0; i < list->n_axes; i++) {
-        const TttXla__AxisRefProto *axis = list->axes[i];
-        int64_t side = 0;
-        if (axis->sub_axis_info != NULL)
-            side = axis->sub_axis_info->size;
-        else if (list->mesh != NULL && axis->mesh_axis_index >= 0 &&
-                 (uint64_t)axis->mesh_axis_index < list->mesh->n_axes)
-            side = list->mesh->axes[axis->mesh_axis_index]->size;
-        if (side < 0 || __builtin_mul_overflow(size, side, &size))
-            return 0;
-    }
-    return size;
-}
-
-/* XLA has had four ways to write it; a program uses one. */
-static int64_t group_size(const TttXla__HloInstructionProto *proto)
-{
-    const TttXla__CollectiveDeviceListProto *list = proto->collective_device_list;
-    const TttXla__IotaReplicaGroupListProto *iota = proto->iota_collective_device_list;
-    if (iota == NULL && list != NULL)
-        iota = list->iota_replica_group_list;
-    if (iota != NULL)
-        return iota->num_devices_per_group;
-    if (proto->mesh_axes_replica_group_list != NULL)
-        return mesh_group_size(proto->mesh_axes_replica_group_list);
-    if (list != NULL && list->n_replica_groups > 0)
-        return (int64_t)list->replica_groups[0]->n_replica_ids;
-    if (proto->n_replica_groups > 0)
-        return (int64_t)proto->replica_groups[0]->n_replica_ids;
-    return 0;
 }
 
 static int by_transfer(const void *a, const void *b)
@@ -306,6 +238,8 @@ static int by_transfer(const void *a, const void *b)
     int order = strcmp(x->kind, y->kind);
     if (order == 0)
         order = descending(x->bytes, y->bytes);
+    if (order == 0)
+        order = x->asynchronous - y->asynchronous;
     return order == 0 ? (x->group_size > y->group_size) - (x->group_size < y->group_size) : order;
 }
 
@@ -316,32 +250,12 @@ static int by_total_bytes(const void *a, const void *b)
     return order == 0 ? by_transfer(a, b) : order;
 }
 
-static pjrt_status *fill_collectives(const hlo_module *m, pjrt_hlo_collective *rows, size_t *count)
-{
-    for (size_t i = 0; i < m->computation_count; i++) {
-        const hlo_computation *c = &m->computations[i];
-        for (size_t j = 0; c->reached && j < c->instruction_count; j++) {
-            const hlo_instruction *in = &c->instructions[j];
-            if (collective_kind(in) == NULL)
-                continue;
-            pjrt_hlo_collective *to = &rows[(*count)++];
-            to->kind = collective_kind(in);
-            to->group_size = group_size(in->proto);
-            to->count = 1;
-            to->executed = c->runs + c->fused_runs;
-            PJRT_TRY(collective_bytes(in, &to->bytes));
-            to->total_bytes = to->bytes * to->executed;
-        }
-    }
-    return NULL;
-}
-
 static pjrt_status *make_collectives(const hlo_module *m, report *r)
 {
     size_t count = 0, kept = 0;
     for (size_t i = 0; i < m->computation_count; i++)
         for (size_t j = 0; j < m->computations[i].instruction_count; j++)
-            count += collective_kind(&m->computations[i].instructions[j]) != NULL;
+            count += hlo_collective_kind(&m->computations[i].instructions[j]) != NULL;
     pjrt_hlo_collective *rows = hlo_alloc(count, sizeof *rows);
     if (rows == NULL)
         return HLO_NO_MEMORY();

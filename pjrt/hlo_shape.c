@@ -152,6 +152,8 @@ static pjrt_status *measure_array(const TttXla__ShapeProto *shape, hlo_size *out
     out->elements += elements;
     out->data_bytes += elements * bits / 8;
     out->bytes += laid_out * bits / 8;
+    if (shape->layout == NULL || shape->layout->memory_space == 0)
+        out->main_bytes += laid_out * bits / 8;
     return NULL;
 }
 

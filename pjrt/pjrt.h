@@ -362,6 +362,7 @@ typedef struct pjrt_target {
     double f32_flops;
     double bytes_per_second; /* of its memory */
     int64_t memory_bytes;
+    double link_bytes_per_second; /* to other chips of its pod or host: all links, one way */
 } pjrt_target;
 
 /* All targets. For TPUs one row a generation, its name ending in a small topology: any other that
@@ -391,6 +392,9 @@ typedef struct pjrt_memory_stats {
 } pjrt_memory_stats;
 PJRT_MUST_CHECK pjrt_status *pjrt_executable_memory(const pjrt_executable *exe,
                                                     pjrt_memory_stats *out);
+
+/* Bytes of the executable as the plugin serializes it. */
+PJRT_MUST_CHECK pjrt_status *pjrt_executable_size(pjrt_executable *exe, size_t *bytes);
 
 /* XLA's own cost analysis: named figures ("flops", "bytes accessed"). It counts a loop's body once;
  * pjrt_hlo.h counts it as often as it runs. The array and its names live as long as `exe`. */

@@ -27,6 +27,7 @@
 
 #include "pjrt/pjrt_status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -39,8 +40,11 @@ typedef struct pjrt_hlo_cost {
     double transcendentals;
     /* Read and written by each instruction, a fusion being one instruction: what stays inside it is
      * not counted, and slices count what they touch. Sizes are as laid out, TPU tile padding
-     * included. Where the bytes live (HBM or on-chip memory) is not told apart. */
+     * included. */
     double bytes;
+    /* Of these, in the chip's main memory (HBM) as far as layouts tell: the TPU compiler keeps much
+     * in on-chip memory, others do not say and all bytes count. */
+    double main_bytes;
     /* estimated_cycles of the TPU compiler; 0 elsewhere. */
     double cycles;
 } pjrt_hlo_cost;
@@ -70,6 +74,7 @@ typedef struct pjrt_hlo_collective {
     const char *kind;   /* "all-reduce", "all-gather" …; asynchronous pairs count as one */
     double bytes;       /* of one call on one device, unpadded: the larger of operand and result */
     int64_t group_size; /* devices in a group; 0 when the program does not say */
+    bool asynchronous;  /* starts at one instruction and ends at a later one: work may go on */
     int64_t count;      /* instructions in the program */
     double executed;    /* calls in one run of the program */
     double total_bytes; /* bytes * executed */
@@ -121,5 +126,119 @@ typedef struct pjrt_hlo_report {
 PJRT_MUST_CHECK pjrt_status *pjrt_hlo_report_create(const char *format, const void *bytes,
                                                     size_t size, pjrt_hlo_report **out);
 void pjrt_hlo_report_free(pjrt_hlo_report *report);
+
+/* ---- time, by the makers' figures --------------------------------------------------------------
+ */
+
+/* Bytes that one device sends over its links in one call: of an all-gather, a reduce-scatter or an
+ * all-to-all bytes x (n - 1) / n, of an all-reduce twice that (a ring does both), of a permutation
+ * all bytes. n is the group's size; where it is not known the last factor is left out. */
+double pjrt_hlo_link_bytes(const pjrt_hlo_collective *collective);
+
+/* What one chip can do a second at best. */
+typedef struct pjrt_hlo_peaks {
+    double flops;      /* of the matrix units */
+    double bytes;      /* of its main memory */
+    double link_bytes; /* of all its links together, one way; 0: links are not counted */
+} pjrt_hlo_peaks;
+
+/*
+ * The least seconds that one run can take on a chip of these peaks. Each operation (a fusion is
+ * one) that is no transfer takes
+ *
+ *     t = max(flops / peaks.flops, main_bytes / peaks.bytes)
+ *
+ * and operations follow each other in the program's own order, loops as often as they run. A
+ * collective has the links for link_bytes / peaks.link_bytes; the program waits for it at once when
+ * it is synchronous, else where it ends. Copies in flight take no time of their own, but all bytes
+ * must pass through memory. It is a bound, and no prediction: real operations are slower, and only
+ * a cache in front of the memory (GPUs) can be faster.
+ */
+typedef struct pjrt_hlo_times {
+    double arithmetic;  /* all flops / peaks.flops */
+    double memory;      /* all main_bytes / peaks.bytes */
+    double operations;  /* the sum of all t */
+    double links;       /* of all collectives, as if nothing else was done */
+    double links_async; /* of these, of asynchronous ones */
+    double exposed;     /* what waiting for links adds to `operations` */
+    double step;        /* max(operations + exposed, memory) */
+} pjrt_hlo_times;
+
+/* Bytes as for pjrt_hlo_report_create. Peaks must be above 0, but for link_bytes. */
+PJRT_MUST_CHECK pjrt_status *pjrt_hlo_replay(const char *format, const void *bytes, size_t size,
+                                             const pjrt_hlo_peaks *peaks, pjrt_hlo_times *out);
+
+/* ---- memory over the step ----------------------------------------------------------------------
+ */
+
+typedef struct pjrt_hlo_live_point {
+    const char *name;  /* of the instruction of the entry computation */
+    const char *scope; /* where it comes from in the source; "" when forgotten */
+    double bytes;      /* live while it runs, arguments included */
+} pjrt_hlo_live_point;
+
+/* An array that is live where most is. */
+typedef struct pjrt_hlo_live_array {
+    const char *name, *scope; /* of the instruction that makes it */
+    double bytes;
+} pjrt_hlo_live_array;
+
+/*
+ * Bytes of main memory that are in use while each instruction of the entry computation runs, in the
+ * program's order: arguments, results, and what later instructions still need, where a loop adds
+ * the most that one of its iterations has at a time. An estimate: the compiler's own assignment of
+ * buffers, which also packs and reuses, is not in the program.
+ */
+typedef struct pjrt_hlo_live {
+    double argument_bytes; /* live all the time */
+    double peak_bytes;
+    size_t peak; /* index of the point */
+    const pjrt_hlo_live_point *points;
+    size_t point_count;
+    const pjrt_hlo_live_array *arrays; /* at the peak, arguments left out, the largest first */
+    size_t array_count;
+} pjrt_hlo_live;
+
+PJRT_MUST_CHECK pjrt_status *pjrt_hlo_live_create(const char *format, const void *bytes,
+                                                  size_t size, pjrt_hlo_live **out);
+void pjrt_hlo_live_free(pjrt_hlo_live *live);
+
+/* ---- programs before they are compiled ---------------------------------------------------------
+ */
+
+/* An argument or a result of @main. */
+typedef struct pjrt_hlo_text_value {
+    const char *name; /* as the source called it, else as the text does; "" for results */
+    const char *type; /* "tensor<4x128xf32>" */
+    double bytes;     /* 0 where the type is not an array of known size */
+} pjrt_hlo_text_value;
+
+typedef struct pjrt_hlo_text_loop {
+    size_t line;
+    int depth;         /* 0 for a loop in no other */
+    ptrdiff_t parent;  /* index of the loop around it; -1 for none */
+    size_t operations; /* that stand in it, inner loops included */
+    int64_t below;     /* it goes on while a counter is below this; -1: not told so simply */
+} pjrt_hlo_text_loop;
+
+typedef struct pjrt_hlo_text {
+    const char *module; /* "" without a name */
+    size_t lines, functions, operations;
+    const pjrt_hlo_tally *ops; /* names and counts alone, the most frequent first */
+    size_t op_count;
+    const pjrt_hlo_text_value *arguments, *results;
+    size_t argument_count, result_count;
+    const pjrt_hlo_text_loop *loops; /* as they stand */
+    size_t loop_count;
+} pjrt_hlo_text;
+
+/*
+ * What stands in the text of a StableHLO module. It is no parser: it tells operations, loops and
+ * the arguments of @main by how MLIR writes them and passes over the rest. Text without any
+ * operation is INVALID_ARGUMENT; memory is bounded by the text's size.
+ */
+PJRT_MUST_CHECK pjrt_status *pjrt_hlo_text_create(const char *text, size_t size,
+                                                  pjrt_hlo_text **out);
+void pjrt_hlo_text_free(pjrt_hlo_text *summary);
 
 #endif

@@ -26,20 +26,32 @@ typedef struct gpu_chip {
 #define KIB 1024
 #define TERA 1e12
 
+/*
+ * Sources. TPUs: Google Cloud's page of each generation ("TPU v5e", "System architecture"): peak
+ * compute per chip (bf16), HBM capacity and bandwidth, and "interchip interconnect BW", which is
+ * given in Gbit/s one way (v4 2400, v5e 1600, v5p 4800, v6e 3200), or twice as much in bytes both
+ * ways (v5e 400 GB/s). TPUs have no f32 matrix unit of their own: 0. GPUs: NVIDIA's data sheets of
+ * A100, H100, H200, DGX B200 and L4: dense Tensor Core bf16, FP32, GPU memory and bandwidth, and
+ * half of the NVLink figure, which is both ways (A100 600 GB/s, H100 and H200 900, B200 1800; the
+ * L4 has PCIe 4 x16 alone). Links of a GPU reach its host's others; what is between hosts is not
+ * counted.
+ */
 static const pjrt_target targets[] = {
-    {"cpu", "this machine", "cpu", 0, 0, 0, 0},
-    {"tpu:v4:2x2x1", "TPU v4", "tpu", 275 * TERA, 0, 1228e9, 32 * GIB},
-    {"tpu:v5e:2x2", "TPU v5e", "tpu", 197 * TERA, 0, 819e9, 16 * GIB},
-    {"tpu:v5p:2x2x1", "TPU v5p", "tpu", 459 * TERA, 0, 2765e9, 95 * GIB},
-    {"tpu:v6e:2x2", "TPU v6e (Trillium)", "tpu", 918 * TERA, 0, 1640e9, 32 * GIB},
+    {"cpu", "this machine", "cpu", 0, 0, 0, 0, 0},
+    {"tpu:v4:2x2x1", "TPU v4", "tpu", 275 * TERA, 0, 1228e9, 32 * GIB, 300e9},
+    {"tpu:v5e:2x2", "TPU v5e", "tpu", 197 * TERA, 0, 819e9, 16 * GIB, 200e9},
+    {"tpu:v5p:2x2x1", "TPU v5p", "tpu", 459 * TERA, 0, 2765e9, 95 * GIB, 600e9},
+    {"tpu:v6e:2x2", "TPU v6e (Trillium)", "tpu", 918 * TERA, 0, 1640e9, 32 * GIB, 400e9},
     {"cuda:a100-sxm-40gb", "NVIDIA A100 SXM 40 GB", "cuda", 312 * TERA, 19.5 * TERA, 1555e9,
-     40 * GIB},
+     40 * GIB, 300e9},
     {"cuda:a100-sxm-80gb", "NVIDIA A100 SXM 80 GB", "cuda", 312 * TERA, 19.5 * TERA, 2039e9,
-     80 * GIB},
-    {"cuda:h100-sxm", "NVIDIA H100 SXM 80 GB", "cuda", 989 * TERA, 67 * TERA, 3352e9, 80 * GIB},
-    {"cuda:h200-sxm", "NVIDIA H200 SXM 141 GB", "cuda", 989 * TERA, 67 * TERA, 4800e9, 141 * GB},
-    {"cuda:b200", "NVIDIA B200 180 GB", "cuda", 2250 * TERA, 75 * TERA, 7700e9, 180 * GB},
-    {"cuda:l4", "NVIDIA L4 24 GB", "cuda", 121 * TERA, 30.3 * TERA, 300e9, 24 * GIB},
+     80 * GIB, 300e9},
+    {"cuda:h100-sxm", "NVIDIA H100 SXM 80 GB", "cuda", 989 * TERA, 67 * TERA, 3352e9, 80 * GIB,
+     450e9},
+    {"cuda:h200-sxm", "NVIDIA H200 SXM 141 GB", "cuda", 989 * TERA, 67 * TERA, 4800e9, 141 * GB,
+     450e9},
+    {"cuda:b200", "NVIDIA B200 180 GB", "cuda", 2250 * TERA, 75 * TERA, 7700e9, 180 * GB, 900e9},
+    {"cuda:l4", "NVIDIA L4 24 GB", "cuda", 121 * TERA, 30.3 * TERA, 300e9, 24 * GIB, 32e9},
 };
 
 static const gpu_chip chips[] = {
@@ -133,6 +145,15 @@ static pjrt_status *open_gpu(pjrt_plugin *plugin, const pjrt_target *target, con
     return pjrt_topology_create(plugin, target->name, options, 2, topology);
 }
 
+/* The two cores of a v4 chip as one device, as its public figures and frameworks have it; later
+ * generations are so by themselves. */
+static pjrt_status *open_tpu(pjrt_plugin *plugin, const char *name, pjrt_topology **topology)
+{
+    const pjrt_option joined = PJRT_OPT_STRING("chip_config_name", "megacore");
+    bool v4 = strncmp(name, "v4:", 3) == 0;
+    return pjrt_topology_create(plugin, name, v4 ? &joined : NULL, v4 ? 1 : 0, topology);
+}
+
 pjrt_status *pjrt_target_open(const char *name, const pjrt_target **target,
                               pjrt_topology **topology)
 {
@@ -154,5 +175,5 @@ pjrt_status *pjrt_target_open(const char *name, const pjrt_target **target,
     PJRT_TRY(pjrt_plugin_load((*target)->plugin, &plugin));
     if (strcmp((*target)->plugin, "cuda") == 0)
         return open_gpu(plugin, *target, rest, topology);
-    return pjrt_topology_create(plugin, name + strlen("tpu:"), NULL, 0, topology);
+    return open_tpu(plugin, name + strlen("tpu:"), topology);
 }

@@ -72,6 +72,17 @@ const ttt_state_about *ttt_state_info(const ttt_state *state)
     return &state->about;
 }
 
+int ttt_state_arrays(const ttt_state *state)
+{
+    return state->count;
+}
+
+const char *ttt_state_array(const ttt_state *state, int index, hlo_shape *shape)
+{
+    *shape = state->parts[index].shape;
+    return state->parts[index].name;
+}
+
 void ttt__image_seal(unsigned char *image, size_t size)
 {
     XXH128_canonical_t hash;

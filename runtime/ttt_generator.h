@@ -87,6 +87,9 @@ PJRT_MUST_CHECK pjrt_status *ttt_engine_put(ttt_engine *engine, int64_t slot,
                                             const ttt_state *state);
 void ttt_state_free(ttt_state *state);
 const ttt_state_about *ttt_state_info(const ttt_state *state);
+/* Its arrays: how many, and the name and shape of one. They live as long as the state. */
+int ttt_state_arrays(const ttt_state *state);
+const char *ttt_state_array(const ttt_state *state, int index, hlo_shape *shape);
 /* The same as if it stood after `position` tokens; what attention would remember of further ones
  * is zero. For measurements at depths that nobody wants to read. */
 PJRT_MUST_CHECK pjrt_status *ttt_state_moved(const ttt_state *state, int64_t position,

@@ -270,3 +270,12 @@ const char *cmd_quantity(double value, const char *unit)
     snprintf(text, sizeof places[0], "%.3g %s%s", value, prefixes[prefix], unit);
     return text;
 }
+
+const char *cmd_duration(double seconds)
+{
+    if (seconds >= 1 || seconds <= 0)
+        return cmd_quantity(seconds, "s");
+    if (seconds >= 1e-3)
+        return cmd_quantity(seconds * 1e3, "ms");
+    return seconds >= 1e-6 ? cmd_quantity(seconds * 1e6, "us") : cmd_quantity(seconds * 1e9, "ns");
+}

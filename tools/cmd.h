@@ -82,6 +82,8 @@ json_t *cmd_json_number(double value); /* null for what JSON has not: infinities
 
 /* "1.5 GB", "312 TFLOP/s": three digits and a decimal prefix, into one of a few static places. */
 const char *cmd_quantity(double value, const char *unit);
+/* "12.5 ms": three digits, down to nanoseconds; the same places. */
+const char *cmd_duration(double seconds);
 
 int cmd_devices(int argc, char **argv);
 int cmd_plugin_check(int argc, char **argv);
@@ -92,6 +94,7 @@ int cmd_init(int argc, char **argv);
 int cmd_logits(int argc, char **argv);
 int cmd_grads(int argc, char **argv);
 int cmd_compile(int argc, char **argv);
+int cmd_inspect(int argc, char **argv);
 int cmd_data(int argc, char **argv);
 int cmd_train(int argc, char **argv);
 int cmd_eval(int argc, char **argv);

@@ -1,7 +1,5 @@
 /* ttt compile: a network's programs for a target that need not be here, without any weights. */
-#include "tools/compile_report.h"
-#include "tools/hlo.h"
-#include "tools/model_options.h"
+#include "tools/compile_job.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,25 +7,35 @@
 
 static const char help[] =
     "usage: ttt compile --preset P --step S --target T [options]\n"
+    "       ttt compile [options] --compare A B\n"
     "\n"
     "Builds one of a network's programs, compiles it with the target's own compiler, whether its\n"
-    "chips are here or not, and reports memory, cost, loops and collectives, per chip.\n"
+    "chips are here or not, and reports memory, cost, loops and collectives, per chip, and how\n"
+    "fast it could be by the chip's public peaks.\n"
     "\n"
     "  --step S           train (loss, gradients, update), eval (the loss), forward (logits),\n"
-    "                     decode (one token of each sequence)\n"
+    "                     prefill (a prompt into states, the last logits), decode (one token of\n"
+    "                     each sequence)\n"
     "  --target T         cpu, or ahead of time: tpu:GENERATION:TOPOLOGY (tpu:v5e:2x2),\n"
     "                     cuda:CHIP[:GPUS] (cuda:a100-sxm-40gb); ttt hlo compile --target list\n"
     "                     prints them\n"
     "  --mesh M           all chips of the target as a grid: data=2,fsdp=2 splits sequences over\n"
     "                     both axes and parameters over fsdp; model=4 splits heads and widths.\n"
-    "                     Without it the program is for one chip\n"
-    "  --batch N          sequences a step (default: one for each of data x fsdp)\n"
+    "                     Without it the program is for one chip. auto: weigh all that divide,\n"
+    "                     compile the best few, rank them and report on the first\n"
+    "  --candidates N     of --mesh auto: how many to compile (default 4)\n"
+    "  --batch N          sequences a step (default: one for each of data x fsdp; of --mesh auto\n"
+    "                     one for each chip)\n"
+    "  --batch-tokens N   the same in tokens: N / context sequences\n"
     "  --context N        tokens of each (default 2048); of decode what attention remembers\n"
     "  --accumulation N   train: the batch goes through the network in N parts\n"
     "\n" MODEL_OPTIONS_HELP "\n" PROGRAM_OPTIONS_HELP PROGRAM_REMAT_HELP "\n"
+    "  --compare A B      two configurations side by side. Each is a file NAME.json that --json\n"
+    "                     wrote, or further options in one word: \"mesh=fsdp=4 remat=all\"\n"
     "  --emit FILE        write the program, StableHLO text\n"
     "  --save FILE        write the executable, with a stamp that ttt checks when it loads it\n"
-    "  --optimized FILE   write the optimized program, a serialized HloModuleProto\n"
+    "  --optimized FILE   write the optimized program, a serialized HloModuleProto, for ttt "
+    "inspect\n"
     "  --xla NAME=VALUE   an XLA option for this compile; may be given several times\n"
     "  --kernels          operations written by hand as custom calls, where there are some: cuda, "
     "cpu\n"
@@ -36,19 +44,15 @@ static const char help[] =
     "\n"
     "Flops and bytes count a loop's body as often as it runs. Cycles are the TPU compiler's own\n"
     "estimates: good for comparing programs, not a time. cycles_in_mini_batch_loops are those of\n"
-    "the learners' loops over mini-batches, forward and backward.\n"
+    "the learners' loops over mini-batches, forward and backward. The roofline is a bound by "
+    "public\n"
+    "peaks, not a time either; its formulas are printed with it and in docs/ahead_of_time.md.\n"
     "\n"
-    "example: ttt compile --preset 1.3b --step train --target tpu:v5e:2x2 --mesh fsdp=4 \\\n"
-    "             --dtype bf16 --json\n";
-
-typedef struct compile_options {
-    model_options model;
-    program_options program;
-    const char *step, *target, *emit, *save, *optimized;
-    int batch, context, accumulation, top;
-    bool kernels;
-    hlo_overrides overrides;
-} compile_options;
+    "example: ttt compile --preset 1.3b --step train --target tpu:v5e:16x16 --mesh data=16,fsdp=16 "
+    "\\\n"
+    "             --batch-tokens 524288 --context 2048 --dtype bf16 --json\n"
+    "         ttt compile --preset 125m --step train --target tpu:v5e:2x2 --dtype bf16 \\\n"
+    "             --compare mesh=data=4 mesh=fsdp=4\n";
 
 #define AT(field) offsetof(compile_options, field)
 static const cmd_option options[] = {
@@ -60,209 +64,157 @@ static const cmd_option options[] = {
     {"emit", "", CMD_TEXT, AT(emit)},
     {"save", "", CMD_TEXT, AT(save)},
     {"optimized", "", CMD_TEXT, AT(optimized)},
+    {"compare", "", CMD_TEXT, AT(compare)},
     {"batch", "a number of sequences", CMD_NUMBER, AT(batch), .most = 1 << 24},
+    {"batch-tokens", "a number of tokens", CMD_NUMBER, AT(batch_tokens), .most = 0x7fffffff},
     {"context", "a number of tokens", CMD_NUMBER, AT(context), .most = 1 << 30},
     {"accumulation", "a number of parts", CMD_NUMBER, AT(accumulation), .most = 1 << 24},
+    {"candidates", "a number of meshes", CMD_NUMBER, AT(candidates), .most = 512},
     {"xla", "NAME=VALUE", CMD_CUSTOM, AT(overrides), .set = hlo_overrides_add},
     {"kernels", "", CMD_FLAG, AT(kernels), 0, NULL},
     {"top", "a positive number", CMD_NUMBER, AT(top), .most = 1000000},
 };
 static const cmd_spec spec = {"compile", help, options, sizeof options / sizeof *options};
 
-static const struct {
-    const char *name;
-    ttt_task_kind kind;
-} steps[] = {
-    {"train", TTT_TASK_TRAIN},
-    {"eval", TTT_TASK_LOSS},
-    {"forward", TTT_TASK_LOGITS},
-    {"decode", TTT_TASK_DECODE},
-};
-
-/* What is being compiled, and what must be released at the end. */
-typedef struct compiling {
-    const compile_options *options;
-    ttt_config config;
-    ttt_recipe recipe;
-    ttt_mesh mesh;
-    ttt_task task;
-    ttt_params *params;
-    char *text;
-    compiled result;
-    double build_seconds;
-} compiling;
-
-static bool find_step(const char *name, ttt_task_kind *kind)
+static bool is_auto(const compile_options *o)
 {
-    for (size_t i = 0; name != NULL && i < sizeof steps / sizeof *steps; i++) {
-        if (strcmp(steps[i].name, name) == 0) {
-            *kind = steps[i].kind;
-            return true;
-        }
-    }
-    return false;
+    return o->program.mesh != NULL && strcmp(o->program.mesh, "auto") == 0;
 }
 
-/* The recipe shapes the program little: any preset's will do for a folder's configuration. */
-static pjrt_status *choose_recipe(compiling *c)
+static int check_use(const compile_options *o)
 {
-    ttt_error error;
-    const char *preset = c->options->model.preset == NULL ? "tiny" : c->options->model.preset;
-    if (!ttt_recipe_preset(&c->recipe, preset, ttt_mixer_name(c->config.mixer), &error))
-        return ttt_failed(&error);
-    c->recipe.sequence_length = c->task.time;
-    c->recipe.batch_tokens = c->task.time * c->task.batch;
-    c->task.recipe = &c->recipe;
-    c->task.train.accumulation = c->options->accumulation;
-    return ttt_recipe_check(&c->recipe, &error) ? NULL : ttt_failed(&error);
-}
-
-static pjrt_status *choose(compiling *c)
-{
-    const compile_options *o = c->options;
-    PJRT_TRY(model_options_config(&o->model, &c->config));
-    int64_t split = ttt_mesh_size(&c->mesh, "data") * ttt_mesh_size(&c->mesh, "fsdp");
-    program_task(&o->program, &c->task);
-    c->task.batch = o->batch == 0 ? split : o->batch;
-    c->task.time = o->context == 0 ? 2048 : o->context;
-    if (o->accumulation != 0 && c->task.kind != TTT_TASK_TRAIN)
-        return PJRT_FAIL(INVALID_ARGUMENT, "ttt", "--accumulation is for --step train");
-    return c->task.kind == TTT_TASK_TRAIN ? choose_recipe(c) : NULL;
-}
-
-/* A mesh is all of the target, so that the figures are those of a machine there is. */
-static pjrt_status *check_mesh(const compiling *c)
-{
-    int64_t devices = ttt_mesh_devices(&c->mesh);
-    const pjrt_topology *topology = c->result.topology;
-    if (c->mesh.n == 0 || topology == NULL)
-        return NULL;
-    if (devices != (int64_t)pjrt_topology_num_devices(topology))
-        return PJRT_FAIL(INVALID_ARGUMENT, "ttt",
-                         "--mesh %s is %lld chips, %s has %zu: the mesh must be all of them",
-                         c->options->program.mesh, (long long)devices, c->options->target,
-                         pjrt_topology_num_devices(topology));
-    return NULL;
-}
-
-static pjrt_status *build(compiling *c)
-{
-    ttt_graph graph;
-    ttt_error error;
-    double start = cmd_seconds();
-    c->params = ttt_params_new(&c->config, c->options->program.layout, &error);
-    if (c->params == NULL)
-        return ttt_failed(&error);
-    PJRT_TRY(ttt_task_build(&c->task, &c->config, c->params, &c->mesh, &graph));
-    pjrt_status *st = ttt_graph_text(&graph, &c->text);
-    ttt_graph_free(&graph);
-    c->build_seconds = cmd_seconds() - start;
-    if (st == NULL && c->options->emit != NULL)
-        st = cmd_write_file(c->options->emit, c->text, strlen(c->text));
-    return st;
-}
-
-static pjrt_status *compile(compiling *c)
-{
-    const compile_options *o = c->options;
-    PJRT_TRY(choose(c));
-    PJRT_TRY(compiled_open(&c->result, o->target));
-    PJRT_TRY(check_mesh(c));
-    if (c->task.form == TTT_FORM_DUAL && strcmp(c->result.target->plugin, "tpu") == 0)
-        c->task.form = TTT_FORM_MATRIX;
-    if (o->kernels && ttt_mesh_devices(&c->mesh) == 1)
-        PJRT_TRY(ttt_calls_register(c->result.plugin, c->result.target->plugin, &c->task.calls));
-    if (o->kernels && c->task.calls == TTT_CALL_NONE)
-        return PJRT_FAIL(UNIMPLEMENTED, "ttt", "there are no kernels for %s and this mesh",
-                         o->target);
-    PJRT_TRY(build(c));
-    pjrt_compile_options how = {.partitions = (int)ttt_mesh_devices(&c->mesh),
-                                .overrides = o->overrides.list,
-                                .n_overrides = o->overrides.count};
-    return compiled_make(&c->result, pjrt_program_text(c->text), &how, o->save, o->optimized);
-}
-
-/* One token at a time has one form. */
-static const char *form_of(const compiling *c)
-{
-    return c->task.kind == TTT_TASK_DECODE ? "primal" : program_form(&c->options->program);
-}
-
-static json_t *mesh_json(const ttt_mesh *mesh)
-{
-    json_t *json = json_object();
-    for (int i = 0; i < mesh->n; i++)
-        json_object_set_new(json, mesh->names[i], json_integer(mesh->sizes[i]));
-    return json;
-}
-
-static json_t *text_or_null(const char *text)
-{
-    return text == NULL ? json_null() : json_string(text);
-}
-
-static int print_json(const compiling *c)
-{
-    const compile_options *o = c->options;
-    json_t *about =
-        json_pack("{s:s, s:s, s:I, s:o, s:I, s:I, s:s, s:s, s:s, s:s, s:f, s:I, s:f, s:o, s:o}",
-                  "step", o->step, "mixer", ttt_mixer_name(c->config.mixer), "parameters",
-                  (json_int_t)c->params->elements, "mesh", mesh_json(&c->mesh), "batch",
-                  (json_int_t)c->task.batch, "context", (json_int_t)c->task.time, "form",
-                  form_of(c), "dtype", hlo_type_name(o->program.dtype), "layers",
-                  program_layers(&o->program), "remat", program_remat(&o->program), "build_seconds",
-                  c->build_seconds, "text_bytes", (json_int_t)strlen(c->text),
-                  "cycles_in_mini_batch_loops", compiled_cycles_under(&c->result, "learn"),
-                  "emitted", text_or_null(o->emit), "saved", text_or_null(o->save));
-    json_t *figures = compiled_json(&c->result);
-    if (json_object_update(about, figures) != 0) {
-        json_decref(about);
-        about = NULL;
-    }
-    json_decref(figures);
-    return cmd_print_json(about);
-}
-
-static void print_text(const compiling *c)
-{
-    const compile_options *o = c->options;
-    double cycles = c->result.report->total.cycles;
-    printf("%s of %lld parameters, %lld x %lld tokens, %s, %s, layers %s: built in %.2f s, %s of "
-           "text\n",
-           ttt_mixer_name(c->config.mixer), (long long)c->params->elements,
-           (long long)c->task.batch, (long long)c->task.time, form_of(c),
-           hlo_type_name(o->program.dtype), program_layers(&o->program), c->build_seconds,
-           cmd_quantity((double)strlen(c->text), "B"));
-    compiled_print(&c->result, o->top == 0 ? 8 : o->top);
-    if (cycles > 0)
-        printf("in the learners' loops over mini-batches: %s, %.0f%%\n",
-               cmd_quantity(compiled_cycles_under(&c->result, "learn"), "cycles"),
-               100 * compiled_cycles_under(&c->result, "learn") / cycles);
-    if (o->emit != NULL)
-        printf("written to %s\n", o->emit);
-    if (o->save != NULL)
-        printf("saved to %s\n", o->save);
-}
-
-static void free_compiling(compiling *c)
-{
-    compiled_free(&c->result);
-    free(c->text);
-    ttt_params_free(c->params);
-}
-
-static int check_use(const cmd_operands *operands, const compile_options *o, compiling *c)
-{
-    if (operands->count > 0)
-        return cmd_wrong_use(&spec, "what is \"%s\"?", operands->items[0]);
-    if (!find_step(o->step, &c->task.kind))
-        return cmd_wrong_use(&spec, "--step must be train, eval, forward or decode");
+    if (!compile_step_exists(o->step))
+        return cmd_wrong_use(&spec, "--step must be " COMPILE_STEPS);
     if (o->target == NULL)
         return cmd_wrong_use(&spec,
                              "--target is missing; ttt hlo compile --target list shows them");
-    pjrt_status *st = ttt_mesh_parse(o->program.mesh, &c->mesh);
+    ttt_mesh mesh;
+    pjrt_status *st = is_auto(o) ? NULL : ttt_mesh_parse(o->program.mesh, &mesh);
     int code = st == NULL ? -1 : cmd_wrong_use(&spec, "--mesh: %s", pjrt_status_message(st));
     pjrt_status_free(st);
+    return code;
+}
+
+/* Compiles what the options say; `*table` is the ranking of --mesh auto, else NULL. */
+static pjrt_status *run(const compile_options *o, compile_job *job, json_t **table)
+{
+    *table = NULL;
+    return is_auto(o) ? mesh_search(o, job, table) : compile_job_run(job);
+}
+
+static json_t *job_json(const compile_job *job, json_t *table)
+{
+    json_t *report = compile_job_json(job);
+    if (report != NULL && table != NULL)
+        json_object_set(report, "mesh_search", table);
+    return report;
+}
+
+static int compile_one(const cmd_common *common, const compile_options *o)
+{
+    compile_job job = {.options = o};
+    json_t *table;
+    pjrt_status *st = run(o, &job, &table);
+    int code = CMD_OK;
+    if (st != NULL) {
+        code = cmd_fail(common, st);
+    } else if (common->json) {
+        code = cmd_print_json(job_json(&job, table));
+    } else {
+        if (table != NULL)
+            mesh_search_print(table);
+        compile_job_print(&job);
+    }
+    json_decref(table);
+    compile_job_free(&job);
+    return code;
+}
+
+/* ---- two of them -------------------------------------------------------------------------------
+ */
+
+enum { MAX_WORDS = 64 };
+
+/* The options in `text`, which is cut into words; dashes in front may be left out. The words are
+ * written into `room`, which has 3 bytes for each of the text. */
+static int split_words(const char *text, char *room, char *words[MAX_WORDS])
+{
+    int count = 1;
+    words[0] = "compile";
+    while (*(text += strspn(text, " ")) != '\0' && count < MAX_WORDS) {
+        size_t length = strcspn(text, " ");
+        words[count++] = room;
+        if (*text != '-') {
+            memcpy(room, "--", 2);
+            room += 2;
+        }
+        memcpy(room, text, length);
+        room[length] = '\0';
+        room += length + 1;
+        text += length;
+    }
+    return count;
+}
+
+/* Adds what a configuration says to a copy of the options. */
+static int add_options(const char *text, char *room, compile_options *mine)
+{
+    char *words[MAX_WORDS];
+    cmd_common ignored;
+    cmd_operands operands;
+    int count = split_words(text, room, words);
+    int code = cmd_parse(&spec, count, words, &ignored, mine, &operands);
+    if (code < 0 && operands.count > 0)
+        code = cmd_wrong_use(&spec, "what is \"%s\" in --compare?", operands.items[0]);
+    return code < 0 ? check_use(mine) : code;
+}
+
+static int compile_report(const cmd_common *common, const compile_options *o, json_t **report)
+{
+    compile_job job = {.options = o};
+    json_t *table;
+    pjrt_status *st = run(o, &job, &table);
+    if (st == NULL)
+        *report = job_json(&job, table);
+    json_decref(table);
+    compile_job_free(&job);
+    return st == NULL ? CMD_OK : cmd_fail(common, st);
+}
+
+/* The report of a configuration: read, or compiled with the options it adds to the others. */
+static int get_report(const cmd_common *common, const compile_options *o, const char *configuration,
+                      json_t **report)
+{
+    size_t length = strlen(configuration);
+    if (length > 5 && strcmp(configuration + length - 5, ".json") == 0) {
+        pjrt_status *st = compile_report_read(configuration, report);
+        return st == NULL ? CMD_OK : cmd_fail(common, st);
+    }
+    compile_options mine = *o; /* XLA options of `o` stay its own */
+    char *room = malloc(3 * length + 1);
+    if (room == NULL)
+        return cmd_fail(common, PJRT_NO_MEMORY("ttt"));
+    int code = add_options(configuration, room, &mine);
+    if (code < 0)
+        code = compile_report(common, &mine, report);
+    for (size_t i = o->overrides.count; i < mine.overrides.count; i++)
+        free(mine.overrides.texts[i]);
+    free(room);
+    return code;
+}
+
+static int compare(const cmd_common *common, const compile_options *o, const char *other)
+{
+    json_t *a = NULL, *b = NULL;
+    int code = get_report(common, o, o->compare, &a);
+    if (code == CMD_OK)
+        code = get_report(common, o, other, &b);
+    if (code == CMD_OK && common->json)
+        code = cmd_print_json(compile_compare_json(a, b));
+    else if (code == CMD_OK)
+        compile_compare_print(a, b);
+    json_decref(a);
+    json_decref(b);
     return code;
 }
 
@@ -271,20 +223,18 @@ int cmd_compile(int argc, char **argv)
     cmd_common common;
     cmd_operands operands;
     compile_options chosen = {.program = PROGRAM_DEFAULTS};
-    compiling c = {.options = &chosen};
     int code = cmd_parse(&spec, argc, argv, &common, &chosen, &operands);
+    int taken = chosen.compare == NULL ? 0 : 1;
+    if (code < 0 && operands.count < taken)
+        code = cmd_wrong_use(&spec, "--compare needs two configurations");
+    if (code < 0 && operands.count > taken)
+        code = cmd_wrong_use(&spec, "what is \"%s\"?", operands.items[taken]);
+    if (code < 0 && chosen.compare != NULL)
+        code = compare(&common, &chosen, operands.items[0]);
     if (code < 0)
-        code = check_use(&operands, &chosen, &c);
-    if (code < 0) {
-        pjrt_status *st = compile(&c);
-        if (st != NULL)
-            code = cmd_fail(&common, st);
-        else if (common.json)
-            code = print_json(&c);
-        else
-            print_text(&c);
-        free_compiling(&c);
-    }
+        code = check_use(&chosen);
+    if (code < 0)
+        code = compile_one(&common, &chosen);
     hlo_overrides_free(&chosen.overrides);
-    return code < 0 ? CMD_OK : code;
+    return code;
 }

@@ -1,6 +1,7 @@
 /* Compiling for a target, and telling what came of it. */
 #include "tools/compile_report.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,8 +53,12 @@ pjrt_status *compiled_make(compiled *c, pjrt_program program, const pjrt_compile
     PJRT_TRY(compile(c, program, options));
     if (save != NULL)
         PJRT_TRY(pjrt_executable_save(c->exe, save));
+    pjrt_status_free(pjrt_executable_size(c->exe, &c->program_bytes));
     PJRT_TRY(pjrt_executable_optimized(c->exe, &bytes, &size, &format));
     pjrt_status *st = pjrt_hlo_report_create(format, bytes, size, &c->report);
+    if (st == NULL)
+        st = roofline_make(c->target, c->partitions * c->replicas, format, bytes, size,
+                           &c->roofline);
     if (st == NULL && optimized != NULL)
         st = cmd_write_file(optimized, bytes, size);
     free(bytes);
@@ -109,8 +114,9 @@ double compiled_cycles_under(const compiled *c, const char *scope)
 
 static json_t *cost_json(const pjrt_hlo_cost *c)
 {
-    return json_pack("{s:f, s:f, s:f, s:f}", "flops", c->flops, "transcendentals",
-                     c->transcendentals, "bytes", c->bytes, "cycles", c->cycles);
+    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "flops", c->flops, "transcendentals",
+                     c->transcendentals, "bytes", c->bytes, "main_bytes", c->main_bytes, "cycles",
+                     c->cycles);
 }
 
 static json_t *tally_json(const pjrt_hlo_tally *rows, size_t count)
@@ -138,20 +144,23 @@ static json_t *loops_json(const pjrt_hlo_report *r)
     return list;
 }
 
-static json_t *collectives_json(const pjrt_hlo_report *r)
+static json_t *collectives_json(const pjrt_hlo_report *r, const roofline *roof)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < r->collective_count; i++) {
         const pjrt_hlo_collective *c = &r->collectives[i];
         json_array_append_new(
-            list, json_pack("{s:s, s:f, s:I, s:I, s:f, s:f}", "kind", c->kind, "bytes", c->bytes,
-                            "group_size", (json_int_t)c->group_size, "count", (json_int_t)c->count,
-                            "executed", c->executed, "total_bytes", c->total_bytes));
+            list, json_pack("{s:s, s:f, s:I, s:b, s:I, s:f, s:f, s:f, s:o}", "kind", c->kind,
+                            "bytes", c->bytes, "group_size", (json_int_t)c->group_size,
+                            "asynchronous", (int)c->asynchronous, "count", (json_int_t)c->count,
+                            "executed", c->executed, "total_bytes", c->total_bytes, "link_bytes",
+                            c->executed * pjrt_hlo_link_bytes(c), "link_seconds",
+                            roof->known ? json_real(roofline_link_seconds(roof, c)) : json_null()));
     }
     return list;
 }
 
-static json_t *program_json(const pjrt_hlo_report *r)
+json_t *compiled_program_json(const pjrt_hlo_report *r, const roofline *roof)
 {
     return json_pack(
         "{s:s*, s:I, s:I, s:o, s:f, s:f, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "module",
@@ -163,7 +172,7 @@ static json_t *program_json(const pjrt_hlo_report *r)
         "fusions", tally_json(r->fusions, r->fusion_count), "custom_calls",
         tally_json(r->custom_calls, r->custom_call_count), "scopes",
         tally_json(r->scopes, r->scope_count), "loops", loops_json(r), "collectives",
-        collectives_json(r));
+        collectives_json(r, roof));
 }
 
 static json_t *shapes_json(const pjrt_shape *shapes, int count)
@@ -175,6 +184,12 @@ static json_t *shapes_json(const pjrt_shape *shapes, int count)
     return list;
 }
 
+/* Below 0 when it does not fit. */
+static double free_percent(int64_t needed, int64_t limit)
+{
+    return 100 * (double)(limit - needed) / (double)limit;
+}
+
 /* Sections a plugin does not answer are null. */
 static json_t *memory_json(const compiled *c)
 {
@@ -183,13 +198,15 @@ static json_t *memory_json(const compiled *c)
     if (!compiled_needs(c, &needed, &limit))
         return json_null();
     pjrt_status_free(pjrt_executable_memory(c->exe, &m));
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "code_bytes",
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "code_bytes",
                      (json_int_t)m.code, "argument_bytes", (json_int_t)m.arguments, "result_bytes",
                      (json_int_t)m.results, "alias_bytes", (json_int_t)m.alias, "temp_bytes",
                      (json_int_t)m.temp, "peak_bytes", (json_int_t)m.peak, "needed_bytes",
                      (json_int_t)needed, "limit_bytes",
                      limit == 0 ? json_null() : json_integer(limit), "fits",
-                     limit == 0 ? json_null() : json_boolean(needed <= limit));
+                     limit == 0 ? json_null() : json_boolean(needed <= limit), "free_bytes",
+                     limit == 0 ? json_null() : json_integer(limit - needed), "free_percent",
+                     limit == 0 ? json_null() : json_real(free_percent(needed, limit)));
 }
 
 static json_t *xla_costs_json(pjrt_executable *exe)
@@ -205,21 +222,23 @@ static json_t *xla_costs_json(pjrt_executable *exe)
     return json;
 }
 
-json_t *compiled_json(const compiled *c)
+json_t *compiled_json(const compiled *c, const roofline_work *work)
 {
     const pjrt_shape *arguments;
     int n_arguments;
     pjrt_status_free(pjrt_executable_arguments(c->exe, &arguments, &n_arguments));
     const pjrt_shape *results = pjrt_executable_result(c->exe, 0);
-    return json_pack("{s:s, s:s, s:i, s:i, s:I, s:f, s:f, s:o, s:o, s:o, s:o, s:o}", "target",
-                     c->name, "description", c->target->description, "partitions", c->partitions,
-                     "replicas", c->replicas, "topology_devices",
+    return json_pack("{s:s, s:s, s:i, s:i, s:I, s:f, s:f, s:I, s:o, s:o, s:o, s:o, s:o, s:o}",
+                     "target", c->name, "description", c->target->description, "partitions",
+                     c->partitions, "replicas", c->replicas, "topology_devices",
                      (json_int_t)(c->topology != NULL ? pjrt_topology_num_devices(c->topology)
                                                       : pjrt_client_num_devices(c->client)),
                      "open_seconds", c->open_seconds, "compile_seconds", c->compile_seconds,
-                     "memory", memory_json(c), "arguments", shapes_json(arguments, n_arguments),
-                     "results", shapes_json(results, pjrt_executable_num_results(c->exe)),
-                     "program", program_json(c->report), "xla_cost_analysis",
+                     "program_bytes", (json_int_t)c->program_bytes, "memory", memory_json(c),
+                     "roofline", roofline_json(&c->roofline, work), "arguments",
+                     shapes_json(arguments, n_arguments), "results",
+                     shapes_json(results, pjrt_executable_num_results(c->exe)), "program",
+                     compiled_program_json(c->report, &c->roofline), "xla_cost_analysis",
                      xla_costs_json(c->exe));
 }
 
@@ -251,14 +270,18 @@ static void print_loops(const pjrt_hlo_report *r, int top)
     }
 }
 
-static void print_collectives(const pjrt_hlo_report *r, int top)
+static void print_collectives(const compiled *result, int top)
 {
+    const pjrt_hlo_report *r = result->report;
     for (size_t i = 0; i < r->collective_count && i < (size_t)top; i++) {
         const pjrt_hlo_collective *c = &r->collectives[i];
         if (i == 0)
-            puts("collectives: times run, bytes each, devices in a group");
-        printf("  %-28s %8s  %9s  %lld\n", c->kind, cmd_quantity(c->executed, "x"),
-               cmd_quantity(c->bytes, "B"), (long long)c->group_size);
+            puts("collectives: times run, bytes each, devices in a group, links busy for all");
+        printf("  %-28s %8s  %9s  %5lld  %9s  %s\n", c->kind, cmd_quantity(c->executed, "x"),
+               cmd_quantity(c->bytes, "B"), (long long)c->group_size,
+               result->roofline.known ? cmd_duration(roofline_link_seconds(&result->roofline, c))
+                                      : "",
+               c->asynchronous ? "asynchronous" : "waited for");
     }
 }
 
@@ -274,19 +297,22 @@ static void print_memory(const compiled *c)
            cmd_quantity((double)m.alias, "B"), cmd_quantity((double)m.temp, "B"),
            cmd_quantity((double)m.code, "B"));
     if (limit > 0)
-        printf("; in all %s of %s%s", cmd_quantity((double)needed, "B"),
-               cmd_quantity((double)limit, "B"), needed <= limit ? "" : ": TOO MUCH");
+        printf("; in all %s of %s: %s by %s (%.1f%%)", cmd_quantity((double)needed, "B"),
+               cmd_quantity((double)limit, "B"), needed <= limit ? "fits" : "TOO MUCH",
+               cmd_quantity(fabs((double)(limit - needed)), "B"),
+               fabs(free_percent(needed, limit)));
     putchar('\n');
 }
 
-void compiled_print(const compiled *c, int top)
+void compiled_print(const compiled *c, const roofline_work *work, int top)
 {
     const pjrt_hlo_report *r = c->report;
-    printf("%s for %s (%s), compiled in %.2f s\n", pjrt_executable_name(c->exe), c->name,
-           c->target->description, c->compile_seconds);
+    printf("%s for %s (%s), compiled in %.2f s, %s serialized\n", pjrt_executable_name(c->exe),
+           c->name, c->target->description, c->compile_seconds,
+           cmd_quantity((double)c->program_bytes, "B"));
     print_memory(c);
-    printf("work a chip: %s, %s moved", cmd_quantity(r->total.flops, "FLOP"),
-           cmd_quantity(r->total.bytes, "B"));
+    printf("work a chip: %s, %s moved (%s in main memory)", cmd_quantity(r->total.flops, "FLOP"),
+           cmd_quantity(r->total.bytes, "B"), cmd_quantity(r->total.main_bytes, "B"));
     if (r->total.cycles > 0)
         printf(", %s estimated (%.0f%% in loops)", cmd_quantity(r->total.cycles, "cycles"),
                100 * r->cycles_in_loops / r->total.cycles);
@@ -296,9 +322,10 @@ void compiled_print(const compiled *c, int top)
     if (r->unknown_trip_counts > 0)
         printf("; %zu loops of unknown length counted once", r->unknown_trip_counts);
     putchar('\n');
+    roofline_print(&c->roofline, work);
     print_tally("operations: in the program, times run, flops, bytes, cycles", r->ops, r->op_count,
                 top);
     print_loops(r, top);
-    print_collectives(r, top);
+    print_collectives(c, top);
     print_tally("custom calls", r->custom_calls, r->custom_call_count, top);
 }

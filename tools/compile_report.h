@@ -7,6 +7,7 @@
 
 #include "pjrt/pjrt_hlo.h"
 #include "tools/cmd.h"
+#include "tools/roofline.h"
 
 /* Zero before compiled_open. */
 typedef struct compiled {
@@ -17,6 +18,8 @@ typedef struct compiled {
     pjrt_client *client; /* for the CPU, which compiles for itself */
     pjrt_executable *exe;
     pjrt_hlo_report *report;
+    roofline roofline;
+    size_t program_bytes; /* serialized; 0 when the plugin cannot */
     int partitions, replicas;
     double open_seconds, compile_seconds;
 } compiled;
@@ -29,9 +32,12 @@ PJRT_MUST_CHECK pjrt_status *compiled_make(compiled *c, pjrt_program program,
                                            const char *optimized);
 void compiled_free(compiled *c);
 
-/* Everything as a JSON object, to which the caller may add; and as text, `top` rows a table. */
-json_t *compiled_json(const compiled *c);
-void compiled_print(const compiled *c, int top);
+/* Everything as a JSON object, to which the caller may add; and as text, `top` rows a table. `work`
+ * is what a run is for, or NULL. */
+json_t *compiled_json(const compiled *c, const roofline_work *work);
+void compiled_print(const compiled *c, const roofline_work *work, int top);
+/* The report of an optimized program alone. */
+json_t *compiled_program_json(const pjrt_hlo_report *report, const roofline *roofline);
 
 /* Memory of one chip that the program needs, and whether that is there; false when the plugin does
  * not tell. `limit` is 0 where the target's memory is not known. */

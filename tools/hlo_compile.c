@@ -81,22 +81,25 @@ static int list_targets(const cmd_common *common)
         if (!common->json && t->memory_bytes == 0)
             printf("%-20s %s\n", t->name, t->description);
         else if (!common->json)
-            printf("%-20s %-24s %-14s %-9s %s\n", t->name, t->description,
+            printf("%-20s %-24s %-14s %-9s %-10s %s\n", t->name, t->description,
                    cmd_quantity(t->bf16_flops, "FLOP/s"),
                    cmd_quantity((double)t->memory_bytes, "B"),
-                   cmd_quantity(t->bytes_per_second, "B/s"));
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:I}", "name",
+                   cmd_quantity(t->bytes_per_second, "B/s"),
+                   cmd_quantity(t->link_bytes_per_second, "B/s"));
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:I, s:f}", "name",
                                               t->name, "description", t->description, "plugin",
                                               t->plugin, "bf16_flops", t->bf16_flops, "f32_flops",
                                               t->f32_flops, "bytes_per_second", t->bytes_per_second,
-                                              "memory_bytes", (json_int_t)t->memory_bytes));
+                                              "memory_bytes", (json_int_t)t->memory_bytes,
+                                              "link_bytes_per_second", t->link_bytes_per_second));
     }
     if (common->json)
         return cmd_print_json(json_pack("{s:o}", "targets", list));
     json_decref(list);
     puts("A TPU's topology may be any that libtpu knows; a GPU's name may end in their number "
          "(:8).\n"
-         "bf16 peak, memory and its bandwidth are the makers' figures, for one chip.");
+         "bf16 peak, memory, its bandwidth and that of all links one way are the makers' figures,\n"
+         "for one chip.");
     return CMD_OK;
 }
 
@@ -142,11 +145,11 @@ static pjrt_status *compile(const compile_options *o, const char *path, compiled
 static int report(const cmd_common *common, const compile_options *o, const compiled *c)
 {
     if (common->json) {
-        json_t *json = compiled_json(c);
+        json_t *json = compiled_json(c, NULL);
         json_object_set_new(json, "saved", o->save == NULL ? json_null() : json_string(o->save));
         return cmd_print_json(json);
     }
-    compiled_print(c, o->top == 0 ? 8 : o->top);
+    compiled_print(c, NULL, o->top == 0 ? 8 : o->top);
     if (o->save != NULL)
         printf("saved to %s\n", o->save);
     return CMD_OK;

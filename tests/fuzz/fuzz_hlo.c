@@ -53,6 +53,29 @@ static size_t check_report(const pjrt_hlo_report *r)
     return letters;
 }
 
+/* Times and memory over the step of the same bytes. */
+static void check_step(const char *format, const uint8_t *data, size_t size)
+{
+    const pjrt_hlo_peaks peaks = {.flops = 1e12, .bytes = 1e12, .link_bytes = 1e11};
+    pjrt_hlo_times t;
+    pjrt_hlo_live *live;
+    pjrt_status *st = pjrt_hlo_replay(format, data, size, &peaks, &t);
+    check(isfinite(t.step) && t.step >= 0 && t.exposed >= 0 && t.links_async <= t.links);
+    pjrt_status_free(st);
+    st = pjrt_hlo_live_create(format, data, size, &live);
+    check((st == NULL) == (live != NULL));
+    if (live != NULL) {
+        check(isfinite(live->peak_bytes) && live->peak_bytes >= live->argument_bytes);
+        check(live->point_count == 0 || live->peak < live->point_count);
+        for (size_t i = 0; i < live->point_count; i++)
+            check(live->points[i].bytes <= live->peak_bytes && live->points[i].name != NULL);
+        for (size_t i = 0; i < live->array_count; i++)
+            check(strlen(live->arrays[i].name) + strlen(live->arrays[i].scope) < size);
+    }
+    pjrt_hlo_live_free(live);
+    pjrt_status_free(st);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -67,6 +90,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             check(report == NULL && pjrt_status_text(st)[0] != '\0');
         pjrt_hlo_report_free(report);
         pjrt_status_free(st);
+        check_step(formats[i], data, size);
     }
     return 0;
 }

@@ -83,6 +83,19 @@ static const char shardy[] =
     "  }\n"
     "}\n";
 
+static const char four[] =
+    "module @four attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {\n"
+    "  sdy.mesh @mesh = <[\"x\"=4]>\n"
+    "  func.func public @main(\n"
+    "      %a: tensor<64x256xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{}, {\"x\"}]>},\n"
+    "      %b: tensor<256x64xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{\"x\"}, {}]>})\n"
+    "      -> (tensor<64x64xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>}) {\n"
+    "    %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]\n"
+    "         : (tensor<64x256xbf16>, tensor<256x64xbf16>) -> tensor<64x64xbf16>\n"
+    "    return %0 : tensor<64x64xbf16>\n"
+    "  }\n"
+    "}\n";
+
 static void check_sharded(pjrt_topology *topology, const char *text)
 {
     pjrt_executable *exe;
@@ -143,6 +156,44 @@ static void libtpu_is_newer_and_calm(void **state)
     pjrt_plugin_version(plugin, &major, &minor);
     assert_int_equal(major, PJRT_API_MAJOR);
     assert_in_range(minor, PJRT_API_MINOR + 1, 10000);
+}
+
+/* A matrix product that is split over four devices, for every chip in the table. */
+static void every_target_compiles(void **state)
+{
+    (void)state;
+    NEED("tpu");
+    NEED("cuda");
+    size_t count;
+    const pjrt_target *targets = pjrt_targets(&count);
+    for (size_t i = 0; i < count; i++) {
+        const pjrt_target *target;
+        pjrt_topology *topology;
+        pjrt_executable *exe;
+        size_t size;
+        char name[64];
+        bool gpu = strcmp(targets[i].plugin, "cuda") == 0;
+        if (strcmp(targets[i].plugin, "cpu") == 0)
+            continue;
+        snprintf(name, sizeof name, "%s%s", targets[i].name, gpu ? ":4" : "");
+        ASSERT_OK(pjrt_target_open(name, &target, &topology));
+        assert_ptr_equal(target, &targets[i]);
+        /* A TPU chip is one device: its figures are those of a chip. */
+        assert_int_equal(pjrt_topology_num_devices(topology), 4);
+        ASSERT_OK(pjrt_compile_ahead(topology, pjrt_program_text(four),
+                                     &(pjrt_compile_options){.partitions = 4}, &exe));
+        ASSERT_OK(pjrt_executable_size(exe, &size));
+        assert_in_range(size, 1000, 1 << 30);
+        pjrt_hlo_report *report = report_of(exe);
+        assert_true(report->collective_count > 0);
+        pjrt_hlo_report_free(report);
+        pjrt_executable_free(exe);
+        pjrt_topology_free(topology);
+        assert_true(target->bf16_flops > 0 && target->bytes_per_second > 0);
+        assert_true(target->memory_bytes > 0 && target->link_bytes_per_second > 0);
+        /* Links are slower than memory, and that than arithmetic, on every chip there is. */
+        assert_true(target->link_bytes_per_second < target->bytes_per_second);
+    }
 }
 
 static void what_libtpu_compiled_can_be_saved(void **state)
@@ -308,6 +359,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pod_of_256_chips),
         cmocka_unit_test(libtpu_is_newer_and_calm),
+        cmocka_unit_test(every_target_compiles),
         cmocka_unit_test(what_libtpu_compiled_can_be_saved),
         cmocka_unit_test(a_compilers_refusal_is_a_status),
         cmocka_unit_test(two_processes_load_libtpu_at_once),

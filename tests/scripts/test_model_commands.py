@@ -269,6 +269,64 @@ def test_bf16(scratch):
     check("bf16 reaches the matrix units", set(taken) == {("bf16", "bf16")} and taken.total() > 20, taken)
 
 
+def test_roofline(j):
+    """The bound follows from the program's figures and the target's peaks, as the printed formulas say."""
+    r, p, m = j["roofline"], j["program"], j["memory"]
+    peaks = r["peaks"]
+    check("public peaks", (peaks["flops_per_second"], peaks["bytes_per_second"], peaks["link_bytes_per_second"]) == (197e12, 819e9, 200e9), peaks)
+    check("arithmetic", np.isclose(r["arithmetic_seconds"], p["total"]["flops"] / 197e12))
+    check("memory", np.isclose(r["memory_seconds"], p["total"]["main_bytes"] / 819e9) and p["total"]["main_bytes"] < p["total"]["bytes"])
+    sent = sum(c["executed"] * c["bytes"] * (2 if c["kind"] == "all-reduce" else 1) * (1 if c["kind"] == "collective-permute" else (c["group_size"] - 1) / c["group_size"])
+               for c in p["collectives"])
+    check("links", np.isclose(r["link_seconds"], sent / 200e9), (r["link_seconds"], sent))
+    check("asynchronous ones", 0 < r["link_seconds_asynchronous"] < r["link_seconds"] and {c["asynchronous"] for c in p["collectives"]} == {True, False})
+    check("a step", np.isclose(r["step_seconds"], max(r["operations_seconds"] + r["exposed_link_seconds"], r["memory_seconds"])), r)
+    check("operations", r["arithmetic_seconds"] < r["operations_seconds"] and r["exposed_link_seconds"] <= r["link_seconds"] * 1.000001, r)
+    check("tokens", np.isclose(r["tokens_per_second_at_most"], 8 * 64 / r["step_seconds"]))
+    check("MFU", np.isclose(r["mfu_at_most"], r["model_flops_per_token"] * r["tokens_per_second_at_most"] / (4 * 197e12)) and 0 < r["mfu_at_most"] < 1, r)
+    check("what is free", m["free_bytes"] == m["limit_bytes"] - m["needed_bytes"] and np.isclose(m["free_percent"], 100 * m["free_bytes"] / m["limit_bytes"]), m)
+    check("the executable's size", j["program_bytes"] > m["code_bytes"], j["program_bytes"])
+
+
+def test_compare(scratch, a, b):
+    """Two reports, saved or compiled for it."""
+    paths = [os.path.join(scratch, name) for name in ["a.json", "b.json"]]
+    for path, report in zip(paths, [a, b]):
+        with open(path, "w") as f:
+            json.dump(report, f)
+    r = run("compile", "--compare", *paths, "--json")
+    table = {row["figure"]: row for row in json.loads(r.stdout)["figures"]} if r.returncode == 0 else {}
+    row = table.get("arithmetic", {})
+    check("figures side by side", row.get("a") == a["program"]["total"]["flops"] and np.isclose(row["ratio"], row["b"] / row["a"]), r.stdout + r.stderr)
+    r = run("compile", "--compare", *paths)
+    check("as a table", r.returncode == 0 and "B / A" in r.stdout and "forward" in r.stdout, r.stdout + r.stderr)
+    tiny = ["--preset", "tiny", "--context", "32", "--set", "n_layers=1", "--set", "vocab_size=64", "--step", "forward", "--target", "cpu"]
+    r = run("compile", *tiny, "--compare", "batch=1", "batch=2 dtype=bf16", "--json")
+    both = json.loads(r.stdout) if r.returncode == 0 else {"a": {}, "b": {}}
+    check("compiled for it", (both["a"].get("batch"), both["b"].get("batch"), both["b"].get("dtype")) == (1, 2, "bf16"), r.stdout + r.stderr)
+    check_fails("half a comparison", 2, ["compile", *tiny, "--compare", "batch=1"], "two")
+    check_fails("an option that is none", 2, ["compile", *tiny, "--compare", "batch=1", "colour=red"], "--colour")
+    check_fails("no such report", 1, ["compile", "--compare", "missing.json", "b.json"], "missing.json")
+    with open(paths[0], "w") as f:
+        f.write("{}")
+    check_fails("a report that is none", 1, ["compile", "--compare", *paths], "a.json is no report")
+
+
+def test_mesh_auto():
+    tiny = ["--preset", "tiny", "--context", "32", "--set", "n_layers=1", "--set", "vocab_size=64", "--step", "forward", "--dtype", "bf16"]
+    j = compile_json(*tiny, "--target", "tpu:v5e:2x2", "--mesh", "auto", "--candidates", "2")
+    if j:
+        rows = j["mesh_search"]["candidates"]
+        sizes = [{a: int(n) for a, n in (part.split("=") for part in r["mesh"].split(","))} for r in rows]
+        check("meshes of all chips", len(rows) == 2 and all(s["data"] * s["fsdp"] * s["model"] == 4 for s in sizes), rows)
+        check("meshes that divide", all(2 % s["model"] == 0 for s in sizes) and j["mesh_search"]["possible"] == 5, j["mesh_search"]["possible"])
+        check("ranked by the rule", rows[0]["fits"] and rows[0]["step_seconds"] <= rows[1]["step_seconds"], rows)
+        check("the best is reported on", j["mesh"] == sizes[0] and j["roofline"]["step_seconds"] == rows[0]["step_seconds"] and j["batch"] == 4, j["mesh"])
+    check_fails("auto without peaks", 1, ["compile", *tiny, "--target", "cpu", "--mesh", "auto"], "cpu")
+    check_fails("auto with files", 1, ["compile", *tiny, "--target", "tpu:v5e:2x2", "--mesh", "auto", "--save", "x"], "--save")
+    check_fails("nothing divides", 1, ["compile", *tiny, "--target", "tpu:v5e:2x2", "--mesh", "auto", "--batch", "3", "--set", "n_heads=1"], "no mesh")
+
+
 def test_compile(scratch):
     tiny = ["--preset", "tiny", "--context", "64", "--set", "n_layers=2", "--set", "vocab_size=64"]
     emitted, saved = os.path.join(scratch, "step.mlir"), os.path.join(scratch, "step.exe")
@@ -283,6 +341,7 @@ def test_compile(scratch):
         check("cycles", 0 < j["cycles_in_mini_batch_loops"] < p["cycles_in_loops"] < p["total"]["cycles"], j["cycles_in_mini_batch_loops"])
         check("gradients meet", any(c["kind"] in ("all-reduce", "reduce-scatter") for c in p["collectives"]), p["collectives"])
         check("times", j["build_seconds"] > 0 and j["compile_seconds"] > 0)
+        test_roofline(j)
         check("the program", os.path.getsize(emitted) == j["text_bytes"] and os.path.getsize(saved) > 1000, j["text_bytes"])
         r = run("hlo", "compile", emitted, "--target", "cpu", "--partitions", "4")
         check("which others can compile", r.returncode == 0, r.stderr)
@@ -291,9 +350,13 @@ def test_compile(scratch):
     if one and slow:
         check("one chip", one["partitions"] == 1 and one["batch"] == 1 and not one["program"]["collectives"], one["partitions"])
         check("token by token is slower", slow["program"]["total"]["cycles"] > 5 * one["program"]["total"]["cycles"])
-    for step, target in [("eval", "cpu"), ("decode", "cpu"), ("decode", "cuda:a100-sxm-40gb")]:
+        test_compare(scratch, one, slow)
+    for step, target in [("eval", "cpu"), ("prefill", "cpu"), ("decode", "cpu"), ("decode", "cuda:a100-sxm-40gb")]:
         j = compile_json(*tiny, "--step", step, "--target", target, "--layers", "separate")
         check(f"{step} for {target}", j and j["program"]["total"]["flops"] > 0)
+        check(f"a bound for {step} on {target}", j and (j["roofline"] is None) == (target == "cpu"))
+    j = compile_json(*tiny, "--step", "eval", "--target", "cpu", "--batch-tokens", "192")
+    check("a batch in tokens", j and (j["batch"], j["context"]) == (3, 64))
     for mixer, target in [("ttt_linear", "cuda:a100-sxm-40gb"), ("ttt_mlp", "cuda:h100-sxm")]:  # kernels inside, no GPU
         j = compile_json(*tiny, "--mixer", mixer, "--step", "decode", "--target", target, "--layers", "separate", "--kernels")
         calls = {c["name"]: c["count"] for c in j["program"]["custom_calls"]} if j else {}
@@ -304,6 +367,8 @@ def test_compile(scratch):
     check_fails("a mesh of other size", 1, [*step, "--mesh", "data=2"], "2 chips", "has 4")
     check_fails("sequences that do not divide", 1, [*step, "--mesh", "data=4", "--batch", "6"], "6 sequences", "4")
     check_fails("parameters that do not divide", 1, [*step, "--mesh", "model=4"], "does not divide by 4")
+    check_fails("tokens that do not divide", 1, [*step, "--batch-tokens", "100"], "100", "64")
+    check_fails("two batches", 1, [*step, "--batch-tokens", "128", "--batch", "2"], "not both")
     check_fails("parts that do not divide", 1, [*step, "--batch", "4", "--accumulation", "3"], "accumulation")
     check_fails("training token by token", 1, [*step, "--form", "primal"], "dual")
     check_fails("an unknown preset", 1, ["compile", "--preset", "huge", "--step", "train", "--target", "cpu"], "huge")
@@ -325,6 +390,7 @@ with tempfile.TemporaryDirectory() as top:
     test_grads(linear)
     test_slope(mlp)
     test_compile(top)
+    test_mesh_auto()
     test_bf16(top)
 print(f"{passed} passed, {failed} failed")
 sys.exit(failed > 0)
