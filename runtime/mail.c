@@ -55,6 +55,7 @@ struct ttt_mail {
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;
     bool closing, broken;
+    char why[PJRT_MESSENGER_ERROR]; /* of the first failure */
     route *routes;
     reader *readers;
     parcel *waited, *early, *early_last;
@@ -292,10 +293,20 @@ static int complain(const waiting *w, const char *text)
     return -1;
 }
 
-static int lost(const ttt_mail *m, const waiting *w, int process)
+/* A connection has ended. That may be because its other end lost somebody and gave up, which the
+ * keeper knows, or will in a moment. */
+static int lost(ttt_mail *m, const waiting *w, int process)
 {
-    if (w->wait(w->user, &process, 1, w->error) != 0) /* the keeper knows more */
-        return -1;
+    for (int i = 0; i < 10; i++) {
+        pthread_mutex_lock(&m->lock);
+        bool known = m->broken;
+        if (known)
+            memcpy(w->error, m->why, PJRT_MESSENGER_ERROR);
+        pthread_mutex_unlock(&m->lock);
+        if (known || w->wait(w->user, &process, 1, w->error) != 0)
+            return -1;
+        nanosleep(&(struct timespec){0, 100000000}, NULL);
+    }
     snprintf(w->error, PJRT_MESSENGER_ERROR, "process %d (%s) was lost: its connection was closed",
              process, ttt__store_host(m->store, process));
     return -1;
@@ -443,9 +454,11 @@ static int await(ttt_mail *m, parcel *p, const waiting *w)
 }
 
 /* Nobody writes into the caller's memory any more, and nobody waits. */
-static void give_up(ttt_mail *m)
+static void give_up(ttt_mail *m, const char *why)
 {
     pthread_mutex_lock(&m->lock);
+    if (!m->broken)
+        snprintf(m->why, sizeof m->why, "%s", why);
     m->broken = true;
     for (reader *r = m->readers; r != NULL; r = r->next)
         shutdown(r->fd, SHUT_RDWR);
@@ -472,7 +485,7 @@ int ttt__mail_exchange(ttt_mail *m, int tag, const pjrt_message *sends, size_t n
             failed = await(m, &parcels[i], &w);
     }
     if (failed != 0)
-        give_up(m);
+        give_up(m, error);
     for (size_t i = 0; i < n_receives; i++)
         withdraw(m, &parcels[i]);
     free(parcels);
@@ -544,7 +557,7 @@ void ttt__mail_close(ttt_mail *m)
     pthread_mutex_unlock(&m->lock);
     if (m->accepts)
         pthread_join(m->accepting, NULL);
-    give_up(m);
+    give_up(m, "this process has left the job");
     while (m->readers != NULL) {
         reader *next = m->readers->next;
         pthread_join(m->readers->thread, NULL);
