@@ -42,7 +42,7 @@ typedef struct ttt_world_options {
     const char *coordinator; /* tcp: HOST:PORT of process 0; HOST as the others reach it */
     const char *token;       /* tcp, tpu: a secret that all know; NULL: $TTT_TOKEN */
     double timeout;          /* seconds to wait for others: to join, for a key, at a barrier */
-    double silence;          /* seconds after which a process that says nothing is lost; 0: 15 */
+    double silence;          /* seconds after which a process that says nothing is lost; 0: 30 */
 } ttt_world_options;
 
 #define TTT_WORLD_DEFAULTS ((ttt_world_options){.timeout = 300})
