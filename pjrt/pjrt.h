@@ -39,6 +39,7 @@
 #ifndef PJRT_PJRT_H
 #define PJRT_PJRT_H
 
+#include "pjrt/pjrt_messenger.h"
 #include "pjrt/pjrt_status.h"
 
 #include <stdbool.h>
@@ -198,13 +199,14 @@ typedef struct pjrt_store {
 
 /* Zero means the plugin's own default for everything. */
 typedef struct pjrt_client_options {
-    int cpu_devices;            /* cpu: number of virtual devices */
-    double gpu_memory_fraction; /* cuda: share of the device memory, 0 < f <= 1 */
-    bool gpu_no_preallocate;    /* cuda: grow instead of taking it all at once */
-    const char *gpu_allocator;  /* cuda: "default", "platform", "bfc", "cuda_async", "vmm" */
-    int node_id, num_nodes;     /* this process and how many there are; num_nodes 0: one */
-    const pjrt_store *store;    /* needed by cuda when num_nodes > 1; must outlive the client */
-    const pjrt_option *extra;   /* anything else, passed on as it is */
+    int cpu_devices;                 /* cpu: number of virtual devices */
+    double gpu_memory_fraction;      /* cuda: share of the device memory, 0 < f <= 1 */
+    bool gpu_no_preallocate;         /* cuda: grow instead of taking it all at once */
+    const char *gpu_allocator;       /* cuda: "default", "platform", "bfc", "cuda_async", "vmm" */
+    int node_id, num_nodes;          /* this process and how many there are; num_nodes 0: one */
+    const pjrt_store *store;         /* needed when num_nodes > 1; must outlive the client */
+    const pjrt_messenger *messenger; /* cpu: likewise */
+    const pjrt_option *extra;        /* anything else, passed on as it is */
     size_t n_extra;
 } pjrt_client_options;
 
@@ -221,6 +223,9 @@ size_t pjrt_client_num_devices(const pjrt_client *client);
 pjrt_device *pjrt_client_device(const pjrt_client *client, size_t index);
 /* Devices of the whole job, this process's and the others'. */
 size_t pjrt_client_num_global_devices(const pjrt_client *client);
+/* Number and process of one of them; -1 past the end. */
+int pjrt_client_global_device_id(const pjrt_client *client, size_t index);
+int pjrt_client_global_device_process(const pjrt_client *client, size_t index);
 
 int pjrt_device_id(const pjrt_device *device);       /* global */
 int pjrt_device_local_id(const pjrt_device *device); /* of its process; -1 unknown */

@@ -69,6 +69,11 @@ pjrt_status *ttt__place_compile(const ttt_place *place, pjrt_program code, pjrt_
     pjrt_compile_options options = {.partitions = place->n_devices};
     pjrt_status *why = NULL;
     *cached = false;
+    if (place->world != NULL) {
+        options.devices = place->ids;
+        options.process = ttt_world_rank(place->world);
+        options.num_processes = ttt_world_size(place->world);
+    }
     if (place->cache == NULL)
         return pjrt_compile(place->client, code, &options, out);
     pjrt_status *st = pjrt_compile_cached(place->client, code, &options, place->cache, out, &why);
