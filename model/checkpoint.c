@@ -297,19 +297,92 @@ static bool load_one(const ttt_param *param, const ttt_tensors *tensors, float *
     return ok;
 }
 
-bool ttt_params_load(const ttt_params *params, int index, const ttt_tensors *tensors, float *out,
-                     ttt_error *error)
+/* The block [start, limit) of a tensor as f32, run by run along the last dimension. */
+static bool cut(const ttt_tensor *tensor, const int64_t *start, const int64_t *limit, float *out)
+{
+    const hlo_shape *shape = &tensor->shape;
+    size_t element = (size_t)hlo_type_bits(shape->type) / 8;
+    int last = shape->rank - 1;
+    int64_t runs = 1, run = limit[last] - start[last];
+    for (int i = 0; i < last; i++)
+        runs *= limit[i] - start[i];
+    for (int64_t r = 0; r < runs; r++) {
+        int64_t rest = r, at = start[last], stride = shape->dims[last];
+        for (int i = last - 1; i >= 0; i--) {
+            at += (start[i] + rest % (limit[i] - start[i])) * stride;
+            rest /= limit[i] - start[i];
+            stride *= shape->dims[i];
+        }
+        if (!ttt_to_f32(shape->type, (const char *)tensor->data + (size_t)at * element, (size_t)run,
+                        out + r * run))
+            return false;
+    }
+    return true;
+}
+
+/* A block of what one layer has; nothing else of the file is read. */
+static bool load_block(const ttt_param *param, const ttt_tensors *tensors, const int64_t *start,
+                       const int64_t *limit, float *out, ttt_error *error)
+{
+    source found;
+    if (tensors->jax)
+        return ttt__fail(error, "files of the JAX repository are read whole: convert them first");
+    if (!find_source(param, tensors, &found, error))
+        return false;
+    if (!found.turn)
+        return cut(found.tensor, start, limit, out);
+    int64_t from[2] = {start[1], start[0]}, to[2] = {limit[1], limit[0]};
+    int64_t rows = to[0] - from[0], columns = to[1] - from[1];
+    float *values = malloc((size_t)(rows * columns) * sizeof *values + 1);
+    if (values == NULL)
+        return ttt__no_memory(error);
+    bool ok = cut(found.tensor, from, to, values);
+    if (ok)
+        transpose(values, rows, columns, out);
+    free(values);
+    return ok;
+}
+
+static bool is_whole(const ttt_param *param, const int64_t *start, const int64_t *limit)
+{
+    for (int i = 0; i < param->shape.rank; i++) {
+        if (start[i] != 0 || limit[i] != param->shape.dims[i])
+            return false;
+    }
+    return true;
+}
+
+bool ttt_params_load_block(const ttt_params *params, int index, const ttt_tensors *tensors,
+                           const int64_t *start, const int64_t *limit, float *out, ttt_error *error)
 {
     if (index < 0 || index >= params->count)
         return ttt__fail(error, "there is no parameter %d", index);
     const ttt_param *param = &params->list[index];
-    for (int64_t layer = 0; layer < layers_of(param); layer++) {
+    int stacked = param->layers == 0 ? 0 : 1;
+    int64_t first = stacked ? start[0] : 0, last = stacked ? limit[0] : 1, each = 1;
+    for (int i = stacked; i < param->shape.rank; i++)
+        each *= limit[i] - start[i];
+    for (int64_t layer = first; layer < last; layer++) {
         char name[TTT__NAME];
         ttt_param one = ttt__param_layer(param, layer, name);
-        if (!load_one(&one, tensors, out + layer * layer_elements(param), error))
+        float *to = out + (layer - first) * each;
+        bool ok = is_whole(&one, start + stacked, limit + stacked)
+                      ? load_one(&one, tensors, to, error)
+                      : load_block(&one, tensors, start + stacked, limit + stacked, to, error);
+        if (!ok)
             return false;
     }
     return true;
+}
+
+bool ttt_params_load(const ttt_params *params, int index, const ttt_tensors *tensors, float *out,
+                     ttt_error *error)
+{
+    static const int64_t start[HLO_MAX_RANK] = {0};
+    if (index < 0 || index >= params->count)
+        return ttt__fail(error, "there is no parameter %d", index);
+    return ttt_params_load_block(params, index, tensors, start, params->list[index].shape.dims, out,
+                                 error);
 }
 
 /* ---- writing parameters ------------------------------------------------------------------------
