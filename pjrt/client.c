@@ -90,25 +90,34 @@ static pjrt_status *describe_memories(pjrt_device *device)
     return NULL;
 }
 
-static pjrt_status *describe_device(pjrt_client *client, PJRT_Device *raw, pjrt_device *device)
+/* What a device is called and whose it is: all there is to know of other processes' devices. */
+static pjrt_status *identify(pjrt_plugin *plugin, PJRT_Device *raw,
+                             PJRT_DeviceDescription **description, int *number, int *owner)
 {
-    pjrt_plugin *plugin = client->plugin;
-    device->client = client;
-    device->raw = raw;
     ARGS(PJRT_Device_GetDescription_Args, get, plugin);
     get.a.device = raw;
     PJRT_TRY(CALL(plugin, PJRT_Device_GetDescription, get));
-    PJRT_DeviceDescription *description = get.a.device_description;
+    *description = get.a.device_description;
 
     ARGS(PJRT_DeviceDescription_Id_Args, id, plugin);
-    id.a.device_description = description;
+    id.a.device_description = *description;
     PJRT_TRY(CALL(plugin, PJRT_DeviceDescription_Id, id));
-    device->id = id.a.id;
+    *number = id.a.id;
 
     ARGS(PJRT_DeviceDescription_ProcessIndex_Args, process, plugin);
-    process.a.device_description = description;
+    process.a.device_description = *description;
     PJRT_TRY(CALL(plugin, PJRT_DeviceDescription_ProcessIndex, process));
-    device->process = process.a.process_index;
+    *owner = process.a.process_index;
+    return NULL;
+}
+
+static pjrt_status *describe_device(pjrt_client *client, PJRT_Device *raw, pjrt_device *device)
+{
+    pjrt_plugin *plugin = client->plugin;
+    PJRT_DeviceDescription *description;
+    device->client = client;
+    device->raw = raw;
+    PJRT_TRY(identify(plugin, raw, &description, &device->id, &device->process));
 
     device->local_id = -1;
     if (HAS(plugin, PJRT_Device_LocalHardwareId)) {
@@ -156,7 +165,16 @@ static pjrt_status *describe_devices(pjrt_client *client)
     ARGS(PJRT_Client_Devices_Args, all, plugin);
     all.a.client = client->raw;
     PJRT_TRY(CALL(plugin, PJRT_Client_Devices, all));
+    client->global_ids = calloc(all.a.num_devices + 1, sizeof *client->global_ids);
+    client->global_processes = calloc(all.a.num_devices + 1, sizeof *client->global_processes);
+    if (client->global_ids == NULL || client->global_processes == NULL)
+        return PJRT_NO_MEMORY("pjrt_client_create");
     client->n_global_devices = all.a.num_devices;
+    for (size_t i = 0; i < all.a.num_devices; i++) {
+        PJRT_DeviceDescription *description;
+        PJRT_TRY(identify(plugin, all.a.devices[i], &description, &client->global_ids[i],
+                          &client->global_processes[i]));
+    }
 
     ARGS(PJRT_Client_AddressableDevices_Args, mine, plugin);
     mine.a.client = client->raw;
@@ -197,7 +215,7 @@ static pjrt_status *describe_client(pjrt_client *client)
     return describe_devices(client);
 }
 
-enum { OWN_OPTIONS = 6 };
+enum { OWN_OPTIONS = 7 };
 
 /* Our options under the names that the plugins know; returns how many were set. */
 static size_t name_options(const pjrt_client_options *o, pjrt_option named[OWN_OPTIONS])
@@ -215,6 +233,8 @@ static size_t name_options(const pjrt_client_options *o, pjrt_option named[OWN_O
         named[n++] = PJRT_OPT_INT("node_id", o->node_id);
         named[n++] = PJRT_OPT_INT("num_nodes", o->num_nodes);
     }
+    if (o->messenger != NULL) /* an address: options are numbers and text alone */
+        named[n++] = PJRT_OPT_INT("messenger", (int64_t)(intptr_t)o->messenger);
     return n;
 }
 
@@ -288,6 +308,8 @@ void pjrt__client_unref(pjrt_client *client)
     for (size_t i = 0; i < client->n_devices; i++)
         free_device(&client->devices[i]);
     free(client->devices);
+    free(client->global_ids);
+    free(client->global_processes);
     free(client->platform);
     free(client->platform_version);
     if (client->raw != NULL) {
@@ -351,6 +373,16 @@ pjrt_device *pjrt_client_device(const pjrt_client *client, size_t index)
 size_t pjrt_client_num_global_devices(const pjrt_client *client)
 {
     return client->n_global_devices;
+}
+
+int pjrt_client_global_device_id(const pjrt_client *client, size_t index)
+{
+    return index < client->n_global_devices ? client->global_ids[index] : -1;
+}
+
+int pjrt_client_global_device_process(const pjrt_client *client, size_t index)
+{
+    return index < client->n_global_devices ? client->global_processes[index] : -1;
 }
 
 int pjrt_device_id(const pjrt_device *device)

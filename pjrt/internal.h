@@ -74,6 +74,7 @@ struct pjrt_client {
     int process;
     pjrt_device *devices;
     size_t n_devices, n_global_devices;
+    int *global_ids, *global_processes;
     pjrt_store store;
     bool has_store;
 };

@@ -195,15 +195,40 @@ typedef struct pjrt_store {
     void *user;
 } pjrt_store;
 
+/*
+ * Messages between the processes of a job, which the CPU plugin's collectives are made of. A call
+ * sends some and receives some, all at once, and returns when that is done: 0, or -1 with a
+ * sentence in `error` that names the process that failed or did not come. Messages of one tag from
+ * one process to another arrive in the order they were sent. Calls are made from several threads,
+ * never from two with the same tag. `failed` is asked while waiting for anything else: 0 while all
+ * processes live.
+ */
+typedef struct pjrt_message {
+    int process; /* the other */
+    void *data;  /* of one that is sent only read */
+    size_t size;
+} pjrt_message;
+
+enum { PJRT_MESSENGER_ERROR = 256, PJRT_MESSENGER_TAGS = 30000 };
+
+typedef struct pjrt_messenger {
+    int (*exchange)(void *user, int tag, const pjrt_message *sends, size_t n_sends,
+                    const pjrt_message *receives, size_t n_receives,
+                    char error[PJRT_MESSENGER_ERROR]);
+    int (*failed)(void *user, char error[PJRT_MESSENGER_ERROR]);
+    void *user;
+} pjrt_messenger;
+
 /* Zero means the plugin's own default for everything. */
 typedef struct pjrt_client_options {
-    int cpu_devices;            /* cpu: number of virtual devices */
-    double gpu_memory_fraction; /* cuda: share of the device memory, 0 < f <= 1 */
-    bool gpu_no_preallocate;    /* cuda: grow instead of taking it all at once */
-    const char *gpu_allocator;  /* cuda: "default", "platform", "bfc", "cuda_async", "vmm" */
-    int node_id, num_nodes;     /* this process and how many there are; num_nodes 0: one */
-    const pjrt_store *store;    /* needed by cuda when num_nodes > 1; must outlive the client */
-    const pjrt_option *extra;   /* anything else, passed on as it is */
+    int cpu_devices;                 /* cpu: number of virtual devices */
+    double gpu_memory_fraction;      /* cuda: share of the device memory, 0 < f <= 1 */
+    bool gpu_no_preallocate;         /* cuda: grow instead of taking it all at once */
+    const char *gpu_allocator;       /* cuda: "default", "platform", "bfc", "cuda_async", "vmm" */
+    int node_id, num_nodes;          /* this process and how many there are; num_nodes 0: one */
+    const pjrt_store *store;         /* needed when num_nodes > 1; must outlive the client */
+    const pjrt_messenger *messenger; /* cpu: likewise */
+    const pjrt_option *extra;        /* anything else, passed on as it is */
     size_t n_extra;
 } pjrt_client_options;
 
@@ -220,6 +245,9 @@ size_t pjrt_client_num_devices(const pjrt_client *client);
 pjrt_device *pjrt_client_device(const pjrt_client *client, size_t index);
 /* Devices of the whole job, this process's and the others'. */
 size_t pjrt_client_num_global_devices(const pjrt_client *client);
+/* Number and process of one of them; -1 past the end. */
+int pjrt_client_global_device_id(const pjrt_client *client, size_t index);
+int pjrt_client_global_device_process(const pjrt_client *client, size_t index);
 
 int pjrt_device_id(const pjrt_device *device);       /* global */
 int pjrt_device_local_id(const pjrt_device *device); /* of its process; -1 unknown */

@@ -1,4 +1,4 @@
-/* Places, and arrays on their devices: cut on the way there, put together on the way back. */
+/* Arrays on the devices of a place: cut on the way there, put together on the way back. */
 #include "runtime/internal.h"
 
 #include <stdlib.h>
@@ -9,68 +9,6 @@ static const char call[] = "runtime";
 pjrt_status *ttt_failed(const ttt_error *error)
 {
     return PJRT_FAIL(INVALID_ARGUMENT, "ttt", "%s", error->message);
-}
-
-/* ---- places ------------------------------------------------------------------------------------
- */
-
-static pjrt_status *open_client(const char *name, ttt_place *place)
-{
-    pjrt_plugin *plugin;
-    PJRT_TRY(pjrt_plugin_load(name, &plugin));
-    /* Only the CPU plugin can be as many devices as one likes. */
-    const char *path = pjrt_plugin_path(plugin), *slash = strrchr(path, '/');
-    bool many = place->n_devices > 1 && strstr(slash == NULL ? path : slash, "cpu") != NULL;
-    pjrt_client_options options = {.cpu_devices = many ? place->n_devices : 0};
-    PJRT_TRY(pjrt_client_create(plugin, &options, &place->client));
-    PJRT_TRY(ttt_calls_register(plugin, pjrt_client_platform(place->client), &place->calls));
-    size_t there = pjrt_client_num_devices(place->client);
-    if (there < (size_t)place->n_devices)
-        return PJRT_FAIL(FAILED_PRECONDITION, call, "the mesh needs %d devices, %s has %zu",
-                         place->n_devices, name, there);
-    return NULL;
-}
-
-pjrt_status *ttt_place_open(const char *plugin, const ttt_mesh *mesh, ttt_place **out)
-{
-    *out = NULL;
-    ttt_place *place = calloc(1, sizeof *place);
-    if (place == NULL)
-        return PJRT_NO_MEMORY(call);
-    if (mesh != NULL)
-        place->mesh = *mesh;
-    place->n_devices = (int)ttt_mesh_devices(&place->mesh);
-    pjrt_status *st = open_client(plugin, place);
-    if (st != NULL) {
-        ttt_place_free(place);
-        return st;
-    }
-    *out = place;
-    return NULL;
-}
-
-void ttt_place_free(ttt_place *place)
-{
-    if (place == NULL)
-        return;
-    pjrt_client_free(place->client);
-    free(place->cache);
-    free(place);
-}
-
-ttt_calls ttt_place_calls(const ttt_place *place)
-{
-    return place->n_devices == 1 ? place->calls : TTT_CALL_NONE;
-}
-
-pjrt_status *ttt_place_cache(ttt_place *place, const char *folder)
-{
-    char *copy = strdup(folder);
-    if (copy == NULL)
-        return PJRT_NO_MEMORY(call);
-    free(place->cache);
-    place->cache = copy;
-    return NULL;
 }
 
 /* ---- arrays ------------------------------------------------------------------------------------

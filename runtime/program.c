@@ -74,6 +74,11 @@ static pjrt_status *compile(ttt_program *p, const ttt_graph *graph)
     p->n_results = graph->n_results;
     PJRT_TRY(ttt_graph_text(graph, &text));
     pjrt_compile_options options = {.partitions = p->place->n_devices};
+    if (p->place->world != NULL) {
+        options.devices = p->place->ids;
+        options.process = ttt_world_rank(p->place->world);
+        options.num_processes = ttt_world_size(p->place->world);
+    }
     pjrt_program program = pjrt_program_text(text);
     pjrt_status *st, *why = NULL;
     if (p->place->cache == NULL) {

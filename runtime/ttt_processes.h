@@ -12,10 +12,13 @@
  *
  * One process a host. How a job was started is found out, or told:
  *
- *     mpi    mpirun, srun: PMIx or MPI knows rank and size and carries the keys
- *     tpu    a slice of a TPU pod: TPU_WORKER_ID, TPU_WORKER_HOSTNAMES; keys by tcp
- *     tcp    --rank, --processes, --coordinator HOST:PORT: process 0 keeps the keys
+ *     mpi    mpirun, srun: MPI knows rank and size, where process 0 is, and tells a fresh token
+ *     tpu    a slice of a TPU pod: TPU_WORKER_ID, TPU_WORKER_HOSTNAMES
+ *     tcp    --rank, --processes, --coordinator HOST:PORT
  *     none   one process
+ *
+ * However it was started, process 0 keeps the keys and watches over the others by TCP: MPI has no
+ * keys that are put once, and would not say who is lost.
  *
  * A world of NULL is one process: every function below takes it, so that nobody has to ask.
  * Failures name the process that is missing, and its host where that is known.
@@ -36,9 +39,10 @@ typedef enum ttt_launch {
 typedef struct ttt_world_options {
     ttt_launch launch;
     int rank, processes;     /* tcp */
-    const char *coordinator; /* tcp: HOST:PORT of process 0 */
-    const char *token;       /* tcp: what all must know; NULL: $TTT_TOKEN */
+    const char *coordinator; /* tcp: HOST:PORT of process 0; HOST as the others reach it */
+    const char *token;       /* tcp, tpu: a secret that all know; NULL: $TTT_TOKEN */
     double timeout;          /* seconds to wait for others: to join, for a key, at a barrier */
+    double silence;          /* seconds after which a process that says nothing is lost; 0: 15 */
 } ttt_world_options;
 
 #define TTT_WORLD_DEFAULTS ((ttt_world_options){.timeout = 300})
@@ -70,5 +74,7 @@ PJRT_MUST_CHECK pjrt_status *ttt_world_broadcast(ttt_world *world, const char *n
 PJRT_MUST_CHECK pjrt_status *ttt_world_check(ttt_world *world);
 /* The keys, for clients that exchange addresses by them; NULL of one process. */
 const pjrt_store *ttt_world_store(ttt_world *world);
+/* Messages from process to process, for collectives on CPUs; NULL of one process. */
+const pjrt_messenger *ttt_world_messenger(ttt_world *world);
 
 #endif

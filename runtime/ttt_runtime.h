@@ -47,6 +47,7 @@
 #include "model/ttt_model.h"
 #include "model/ttt_train.h"
 #include "pjrt/pjrt.h"
+#include "runtime/ttt_processes.h"
 
 /* ---- failures of the rooms below ---------------------------------------------------------------
  */
@@ -109,15 +110,26 @@ PJRT_MUST_CHECK pjrt_status *ttt_calls_register(pjrt_plugin *plugin, const char 
 typedef struct ttt_place {
     pjrt_client *client;
     ttt_mesh mesh;
-    int n_devices;
-    char *cache;     /* folder of compiled programs, or NULL: every program is compiled anew */
-    ttt_calls calls; /* what programs for it may call, before it is split */
+    int n_devices;     /* of the mesh, those of all processes */
+    ttt_world *world;  /* NULL: one process */
+    int first, n_mine; /* the mesh's devices first … first + n_mine - 1 are this process's:
+                          pjrt_client_device(client, 0 … n_mine - 1) in that order */
+    int *ids;          /* global numbers of all, in the mesh's order: the same list everywhere */
+    char *cache;       /* folder of compiled programs, or NULL: every program is compiled anew */
+    ttt_calls calls;   /* what programs for it may call, before it is split */
 } ttt_place;
 
 /* `plugin` as pjrt_plugin_load takes it. The CPU is as many devices as the mesh needs; others are
  * refused when they are too few. `mesh` NULL: one device. */
 PJRT_MUST_CHECK pjrt_status *ttt_place_open(const char *plugin, const ttt_mesh *mesh,
                                             ttt_place **out);
+/*
+ * The same over the devices of all processes of a world, which outlives the place. All open it at
+ * once, with the same mesh, which must have all devices of the job: process by process, each
+ * process's own one after the other. On the CPU each process makes its share of the mesh.
+ */
+PJRT_MUST_CHECK pjrt_status *ttt_place_open_world(const char *plugin, const ttt_mesh *mesh,
+                                                  ttt_world *world, ttt_place **out);
 void ttt_place_free(ttt_place *place);
 /* What programs for this place may call: nothing where arrays are split, which the compiler would
  * not know how to do with kernels. */
