@@ -398,6 +398,7 @@ typedef struct saving {
     char (*names)[TTT__NAME];
     int *shards; /* which file each is in, ascending from 0 */
     int count, n_shards;
+    int part, parts; /* of the files this one writes those whose number is `part` modulo `parts` */
     size_t total;
     float *values, *turned; /* room for the largest parameter */
     ttt_writer *writer;
@@ -498,19 +499,45 @@ static bool close_shard(saving *s, bool keep, ttt_error *error)
     return writer == NULL || ttt_writer_finish(writer, keep, error);
 }
 
+/* Whether a tensor is in a file that is written here. */
+static bool is_ours(const saving *s, int tensor)
+{
+    return s->shards[tensor] % s->parts == s->part;
+}
+
 /* The next tensor. */
 static bool put_tensor(saving *s, const void *bytes, size_t size, ttt_error *error)
 {
-    bool new_shard = s->next == 0 || s->shards[s->next] != s->shards[s->next - 1];
-    if (new_shard && !(close_shard(s, true, error) && open_shard(s, error)))
+    int next = s->next;
+    bool new_shard = next == 0 || s->shards[next] != s->shards[next - 1];
+    if (new_shard && !close_shard(s, true, error))
+        return false;
+    if (new_shard && is_ours(s, next) && !open_shard(s, error))
         return false;
     s->next++;
-    return ttt_writer_put(s->writer, bytes, size, error);
+    return !is_ours(s, next) || ttt_writer_put(s->writer, bytes, size, error);
 }
 
-/* Parameter's values, which are in `values`. */
-static bool put_param(saving *s, const ttt_param *param, ttt_error *error)
+/* Whether one of the next tensors is in a file that is written here. */
+static bool any_ours(const saving *s, int64_t tensors)
 {
+    for (int64_t i = 0; i < tensors; i++) {
+        if (is_ours(s, s->next + (int)i))
+            return true;
+    }
+    return false;
+}
+
+/* The next parameter. */
+static bool put_param(saving *s, const ttt_param *param, int index, ttt_param_source get, void *ctx,
+                      ttt_error *error)
+{
+    if (!any_ours(s, layers_of(param))) {
+        s->next += (int)layers_of(param);
+        return true;
+    }
+    if (!get(ctx, index, s->values, error))
+        return false;
     size_t count = (size_t)hlo_shape_elements(&param->shape);
     size_t each = (size_t)layer_elements(param) * (size_t)hlo_type_bits(s->type) / 8;
     ttt_param_to_file(param, s->values, s->turned);
@@ -568,11 +595,11 @@ static bool write_index(const saving *s, ttt_error *error)
 static bool finish_saving(saving *s, bool ok, ttt_error *error)
 {
     ok = close_shard(s, ok, error) && ok;
-    if (ok && s->n_shards > 1)
+    if (ok && s->n_shards > 1 && s->part == 0)
         ok = write_index(s, error);
     for (int i = 0; !ok && s->n_shards > 1 && i < s->next; i++) {
-        char *path =
-            i > 0 && s->shards[i] == s->shards[i - 1] ? NULL : shard_path(s, s->shards[i], NULL);
+        bool first = i == 0 || s->shards[i] != s->shards[i - 1];
+        char *path = first && is_ours(s, i) ? shard_path(s, s->shards[i], NULL) : NULL;
         if (path != NULL)
             unlink(path);
         free(path);
@@ -585,14 +612,21 @@ static bool finish_saving(saving *s, bool ok, ttt_error *error)
     return ok;
 }
 
+bool ttt_params_save_part(const ttt_params *params, const char *path, hlo_type type,
+                          size_t shard_bytes, int part, int parts, ttt_param_source get, void *ctx,
+                          ttt_error *error)
+{
+    saving s = {.path = path, .type = type, .part = part, .parts = parts};
+    bool ok = start_saving(&s, params, shard_bytes, error);
+    for (int i = 0; ok && i < params->count; i++)
+        ok = put_param(&s, &params->list[i], i, get, ctx, error);
+    return finish_saving(&s, ok, error);
+}
+
 bool ttt_params_save_shards(const ttt_params *params, const char *path, hlo_type type,
                             size_t shard_bytes, ttt_param_source get, void *ctx, ttt_error *error)
 {
-    saving s = {.path = path, .type = type};
-    bool ok = start_saving(&s, params, shard_bytes, error);
-    for (int i = 0; ok && i < params->count; i++)
-        ok = get(ctx, i, s.values, error) && put_param(&s, &params->list[i], error);
-    return finish_saving(&s, ok, error);
+    return ttt_params_save_part(params, path, type, shard_bytes, 0, 1, get, ctx, error);
 }
 
 bool ttt_params_save(const ttt_params *params, const char *path, hlo_type type,

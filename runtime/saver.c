@@ -1,4 +1,5 @@
 /* Checkpoints written beside training: the state is copied, and a thread does the rest. */
+#include "runtime/internal.h"
 #include "runtime/thread.h"
 #include "runtime/train_state.h"
 
@@ -12,6 +13,10 @@ struct ttt__saver {
     const ttt_config *config;
     const ttt_params *params;
     float **copies; /* TTT__SETS x params, allocated when first needed and kept */
+    /* Of several processes instead: the blocks of all, those of this one with their copies. */
+    ttt__piece *pieces;
+    int *devices; /* which device each is copied from */
+    int n_pieces;
     pthread_t thread;
     bool started;
     pthread_mutex_t mutex;
@@ -30,6 +35,8 @@ static void write_one(ttt__saver *s)
         .step = s->step, .config = s->config, .params = s->params, .training = s->training};
     for (int i = 0; i < TTT__SETS; i++)
         snapshot.sets[i] = (const float *const *)s->copies + i * count;
+    snapshot.pieces = s->pieces;
+    snapshot.n_pieces = s->n_pieces;
     double start = ttt__seconds();
     s->last = (ttt__saved){.step = s->step, .failed = ttt__store_write(s->store, &snapshot)};
     s->last.seconds = ttt__seconds() - start;
@@ -60,8 +67,63 @@ static void *work(void *ctx)
     return NULL;
 }
 
+/* ---- pieces ------------------------------------------------------------------------------------
+ */
+
+static pjrt_status *add_pieces(ttt__saver *s, const ttt_place *place, int set, int param,
+                               int64_t *offsets)
+{
+    const ttt_param *p = &s->params->list[param];
+    ttt__share *shares;
+    int count;
+    PJRT_TRY(ttt__place_shares(place, &p->shape, &p->spec, param, &shares, &count));
+    for (int i = 0; i < count; i++) {
+        ttt__piece *piece = &s->pieces[s->n_pieces];
+        *piece = (ttt__piece){set, param, shares[i].process, shares[i].block,
+                              offsets[shares[i].process], NULL};
+        s->devices[s->n_pieces++] = shares[i].device;
+        offsets[piece->process] += ttt__block_elements(&piece->block, p->shape.rank);
+    }
+    free(shares);
+    return NULL;
+}
+
+/* All pieces of the job, in the order that all processes give them. */
+static pjrt_status *list_pieces(ttt__saver *s, const ttt_place *place)
+{
+    size_t most = (size_t)(TTT__SETS * s->params->count) * (size_t)place->n_devices;
+    int64_t *offsets = calloc((size_t)ttt_world_size(place->world), sizeof *offsets);
+    s->pieces = calloc(most, sizeof *s->pieces);
+    s->devices = calloc(most, sizeof *s->devices);
+    pjrt_status *st =
+        offsets == NULL || s->pieces == NULL || s->devices == NULL ? PJRT_NO_MEMORY(call) : NULL;
+    for (int i = 0; st == NULL && i < TTT__SETS * s->params->count; i++)
+        st = add_pieces(s, place, i / s->params->count, i % s->params->count, offsets);
+    free(offsets);
+    return st;
+}
+
+static pjrt_status *copy_pieces(ttt__saver *s, const ttt__state *state)
+{
+    for (int i = 0; i < s->n_pieces; i++) {
+        ttt__piece *p = &s->pieces[i];
+        int rank = s->params->list[p->param].shape.rank;
+        size_t size = (size_t)ttt__block_elements(&p->block, rank) * sizeof(float);
+        if (p->process != ttt_world_rank(state->place->world))
+            continue;
+        if (p->values == NULL && (p->values = malloc(size + 1)) == NULL)
+            return PJRT_NO_MEMORY(call);
+        PJRT_TRY(ttt__array_part(state->arrays[p->set * s->params->count + p->param], s->devices[i],
+                                 p->values, size));
+    }
+    return NULL;
+}
+
+/* ---- life --------------------------------------------------------------------------------------
+ */
+
 pjrt_status *ttt__saver_new(ttt__store *store, const ttt_config *config, const ttt_params *params,
-                            ttt__saver **out)
+                            const ttt_place *place, ttt__saver **out)
 {
     *out = NULL;
     ttt__saver *s = calloc(1, sizeof *s);
@@ -71,8 +133,11 @@ pjrt_status *ttt__saver_new(ttt__store *store, const ttt_config *config, const t
     s->copies = calloc((size_t)(TTT__SETS * params->count), sizeof *s->copies);
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->changed, NULL);
-    pjrt_status *st =
-        s->copies == NULL ? PJRT_NO_MEMORY(call) : ttt__thread_start(&s->thread, work, s);
+    pjrt_status *st = s->copies == NULL ? PJRT_NO_MEMORY(call) : NULL;
+    if (st == NULL && ttt_world_size(place->world) > 1)
+        st = list_pieces(s, place);
+    if (st == NULL)
+        st = ttt__thread_start(&s->thread, work, s);
     s->started = st == NULL;
     if (st != NULL) {
         ttt__saver_free(s);
@@ -106,7 +171,11 @@ void ttt__saver_free(ttt__saver *s)
     forget_last(s);
     for (int i = 0; s->copies != NULL && i < TTT__SETS * s->params->count; i++)
         free(s->copies[i]);
+    for (int i = 0; i < s->n_pieces; i++)
+        free(s->pieces[i].values);
     free(s->copies);
+    free(s->pieces);
+    free(s->devices);
     pthread_mutex_destroy(&s->mutex);
     pthread_cond_destroy(&s->changed);
     free(s);
@@ -114,6 +183,8 @@ void ttt__saver_free(ttt__saver *s)
 
 static pjrt_status *copy_state(ttt__saver *s, const ttt__state *state)
 {
+    if (s->pieces != NULL)
+        return copy_pieces(s, state);
     for (int i = 0; i < state->n - 1; i++) {
         size_t size = ttt_array_bytes(state->arrays[i]);
         if (s->copies[i] == NULL && (s->copies[i] = malloc(size)) == NULL)

@@ -50,7 +50,7 @@ pjrt_status *ttt__meet(ttt__meetings *m, pjrt_status *mine)
     char name[64];
     outcome own = {.code = (int32_t)pjrt_status_code(mine)};
     void *all = NULL;
-    if (ttt_world_size(m->world) == 1)
+    if (m == NULL || ttt_world_size(m->world) == 1)
         return mine;
     m->count++;
     meeting_name(m, "went", name);
@@ -69,7 +69,7 @@ pjrt_status *ttt__meet_told(ttt__meetings *m, pjrt_status *mine, void *bytes, si
 {
     char name[64];
     PJRT_TRY(ttt__meet(m, mine));
-    if (ttt_world_size(m->world) == 1)
+    if (m == NULL || ttt_world_size(m->world) == 1)
         return NULL;
     meeting_name(m, "told", name);
     return ttt_world_broadcast(m->world, name, bytes, size);

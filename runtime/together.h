@@ -14,7 +14,8 @@ typedef struct ttt__meetings {
 
 /*
  * Everyone comes here with how it went, which is taken over. NULL when all went well; else every
- * process gets a failure of the same code, its own or that of the first that has one, by name.
+ * process gets a failure of the same code, its own or that of the first that has one, by name. Of
+ * one process, or NULL, it is `mine`.
  */
 PJRT_MUST_CHECK pjrt_status *ttt__meet(ttt__meetings *meetings, pjrt_status *mine);
 /* The same, and all get what process 0 has in `bytes`. */

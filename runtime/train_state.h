@@ -36,10 +36,12 @@ typedef struct ttt__saved {
     pjrt_status *trouble;
 } ttt__saved;
 
-/* A thread that writes checkpoints from a copy of the state on the host. */
+/* A thread that writes checkpoints from a copy of the state on the host; of several processes each
+ * has one, and copies its own share. */
 typedef struct ttt__saver ttt__saver;
 PJRT_MUST_CHECK pjrt_status *ttt__saver_new(ttt__store *store, const ttt_config *config,
-                                            const ttt_params *params, ttt__saver **out);
+                                            const ttt_params *params, const ttt_place *place,
+                                            ttt__saver **out);
 /* Waits for what is under way. */
 void ttt__saver_free(ttt__saver *saver);
 /* Copies the state, which may move on when this returns, and has it written. Waits for the one
