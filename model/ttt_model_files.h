@@ -79,8 +79,8 @@ bool ttt_params_save(const ttt_params *params, const char *path, hlo_type type,
  * x/model.safetensors.index.json. None of them may be there before. */
 bool ttt_params_save_shards(const ttt_params *params, const char *path, hlo_type type,
                             size_t shard_bytes, ttt_param_source get, void *ctx, ttt_error *error);
-/* The same by several writers, `part` of `parts`: each writes every parts-th file, is asked only for
- * parameters that are in one of them, and the first one writes the index. */
+/* The same by several writers, `part` of `parts`: each writes every parts-th file, is asked only
+ * for parameters that are in one of them, and the first one writes the index. */
 bool ttt_params_save_part(const ttt_params *params, const char *path, hlo_type type,
                           size_t shard_bytes, int part, int parts, ttt_param_source get, void *ctx,
                           ttt_error *error);

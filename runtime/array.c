@@ -109,8 +109,8 @@ static pjrt_status *make_parts(ttt_array *array, ttt_array_source get, void *ctx
     ttt_block *blocks;
     PJRT_TRY(all_blocks(array->place, &array->shape, &array->spec, &blocks));
     /* All blocks are of one size. */
-    int64_t size = ttt__block_elements(&blocks[0], array->shape.rank) *
-                   (int64_t)element_bytes(&array->shape);
+    int64_t size =
+        ttt__block_elements(&blocks[0], array->shape.rank) * (int64_t)element_bytes(&array->shape);
     void *data = malloc((size_t)size + 1);
     pjrt_status *st = data == NULL ? PJRT_NO_MEMORY(call) : NULL;
     for (int d = 0; d < array->place->n_devices && st == NULL; d++) {

@@ -46,7 +46,7 @@ typedef struct ttt__snapshot {
      * the same list in each. */
     const ttt__piece *pieces;
     int n_pieces;
-    const json_t *training;              /* an object; kept in the manifest as it is */
+    const json_t *training; /* an object; kept in the manifest as it is */
 } ttt__snapshot;
 
 typedef struct ttt__store_options {
@@ -90,10 +90,10 @@ void ttt__checkpoint_free(ttt__checkpoint *checkpoint);
  * data is lost are passed over, and `broken`, when not NULL, hears why; when all are, that is an
  * error, and so is any other failure (a newer version, no memory, no right to read). With `all`,
  * which may be NULL, the processes share the reading and find the same. */
-PJRT_MUST_CHECK pjrt_status *
-ttt__checkpoint_latest(const char *folder, ttt__meetings *all,
-                       void (*broken)(void *ctx, const pjrt_status *why), void *ctx,
-                       ttt__checkpoint **out);
+PJRT_MUST_CHECK pjrt_status *ttt__checkpoint_latest(const char *folder, ttt__meetings *all,
+                                                    void (*broken)(void *ctx,
+                                                                   const pjrt_status *why),
+                                                    void *ctx, ttt__checkpoint **out);
 /* Steps of the folders there are, ascending; the caller frees the list. Nothing is opened. */
 PJRT_MUST_CHECK pjrt_status *ttt__checkpoint_list(const char *folder, int64_t **steps, int *count);
 

@@ -117,8 +117,7 @@ static pjrt_status *read_piece(const joint *j, const ttt__piece *p, float *out)
     int fd = TEMP_FAILURE_RETRY(open(path, O_RDONLY | O_CLOEXEC));
     if (fd < 0)
         return ttt__io_failed(path, "read it");
-    pjrt_status *st =
-        read_all(fd, path, p->offset * (int64_t)sizeof *out, out, piece_bytes(j, p));
+    pjrt_status *st = read_all(fd, path, p->offset * (int64_t)sizeof *out, out, piece_bytes(j, p));
     close(fd);
     return st;
 }
@@ -127,7 +126,7 @@ static pjrt_status *collect_piece(const joint *j, const ttt__piece *p, float *wh
 {
     const hlo_shape *shape = &j->snapshot->params->list[p->param].shape;
     float *values = p->process == j->rank ? p->values : malloc(piece_bytes(j, p) + 1);
-    pjrt_status *st = values == NULL         ? PJRT_NO_MEMORY(call)
+    pjrt_status *st = values == NULL        ? PJRT_NO_MEMORY(call)
                       : values == p->values ? NULL
                                             : read_piece(j, p, values);
     if (st == NULL)

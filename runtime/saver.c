@@ -79,8 +79,8 @@ static pjrt_status *add_pieces(ttt__saver *s, const ttt_place *place, int set, i
     PJRT_TRY(ttt__place_shares(place, &p->shape, &p->spec, param, &shares, &count));
     for (int i = 0; i < count; i++) {
         ttt__piece *piece = &s->pieces[s->n_pieces];
-        *piece = (ttt__piece){set, param, shares[i].process, shares[i].block,
-                              offsets[shares[i].process], NULL};
+        *piece = (ttt__piece){
+            set, param, shares[i].process, shares[i].block, offsets[shares[i].process], NULL};
         s->devices[s->n_pieces++] = shares[i].device;
         offsets[piece->process] += ttt__block_elements(&piece->block, p->shape.rank);
     }

@@ -312,8 +312,8 @@ static pjrt_status *open_place(ttt_trainer *t)
 {
     const ttt_trainer_options *o = &t->options;
     ttt_error error;
-    PJRT_TRY(ttt_place_open_world(o->plugin == NULL ? "cpu" : o->plugin, &o->mesh, o->world,
-                                  &t->place));
+    PJRT_TRY(
+        ttt_place_open_world(o->plugin == NULL ? "cpu" : o->plugin, &o->mesh, o->world, &t->place));
     if (o->cache != NULL)
         PJRT_TRY(ttt_place_cache(t->place, o->cache));
     t->params = ttt_params_new(&o->config, TTT_STACKED, &error);

@@ -259,13 +259,14 @@ static json_t *environment(const ttt_trainer *t)
     gethostname(host, sizeof host - 1);
     strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &utc));
     const pjrt_client *client = t->place->client;
-    return json_pack(
-        "{s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:i, s:i, s:I, s:s, s:s, s:o}", "time", now, "host", host,
-        "version", TTT_VERSION, "processors", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "platform",
-        pjrt_client_platform(client), "platform_version", pjrt_client_platform_version(client),
-        "device", t->plan.device, "devices", t->plan.devices, "processes", t->plan.processes, "step", (json_int_t)t->step, "data",
-        t->options.data, "tokenizer", tokenizer_name(t), "command",
-        t->options.command == NULL ? json_null() : json_string(t->options.command));
+    return json_pack("{s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:i, s:i, s:I, s:s, s:s, s:o}", "time",
+                     now, "host", host, "version", TTT_VERSION, "processors",
+                     (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "platform",
+                     pjrt_client_platform(client), "platform_version",
+                     pjrt_client_platform_version(client), "device", t->plan.device, "devices",
+                     t->plan.devices, "processes", t->plan.processes, "step", (json_int_t)t->step,
+                     "data", t->options.data, "tokenizer", tokenizer_name(t), "command",
+                     t->options.command == NULL ? json_null() : json_string(t->options.command));
 }
 
 static pjrt_status *write_environment(const ttt_trainer *t)

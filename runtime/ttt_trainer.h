@@ -26,8 +26,8 @@
  *
  * With several processes (runtime/ttt_processes.h) each has a trainer with the same options and its
  * own devices' share of the state, the rows and the checkpoints; the first one alone keeps the
- * folder and speaks to `hear`. They stop at the same step, whoever of them was told to, and when one
- * is lost the others end with an error that names it. The folder must be the same for all.
+ * folder and speaks to `hear`. They stop at the same step, whoever of them was told to, and when
+ * one is lost the others end with an error that names it. The folder must be the same for all.
  *
  * A run may be killed at any moment. The next one with `resume` goes on from the newest whole
  * checkpoint, and on the same mesh does bit for bit what the first would have done. Nothing here

@@ -315,7 +315,8 @@ static void broken_ones(void **unused)
     /* All broken. */
     support_remove_folder(step_folder(1));
     assert_int_equal(mkdir(step_folder(1), 0777), 0);
-    ASSERT_FAILS(ttt__checkpoint_latest(folder, NULL, hear, &count, &found), DATA_LOSS, "no checkpoint");
+    ASSERT_FAILS(ttt__checkpoint_latest(folder, NULL, hear, &count, &found), DATA_LOSS,
+                 "no checkpoint");
     assert_int_equal(count, 2);
     ttt__store_free(store);
 }
