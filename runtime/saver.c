@@ -12,11 +12,8 @@ struct ttt__saver {
     ttt__store *store;
     const ttt_config *config;
     const ttt_params *params;
-    float **copies; /* TTT__SETS x params, allocated when first needed and kept */
-    /* Of several processes instead: the blocks of all, those of this one with their copies. */
-    ttt__piece *pieces;
-    int *devices; /* which device each is copied from */
-    int n_pieces;
+    float **copies;     /* TTT__SETS x params, allocated when first needed and kept */
+    ttt__pieces pieces; /* of several processes instead: those of this one have their copies */
     pthread_t thread;
     bool started;
     pthread_mutex_t mutex;
@@ -35,8 +32,8 @@ static void write_one(ttt__saver *s)
         .step = s->step, .config = s->config, .params = s->params, .training = s->training};
     for (int i = 0; i < TTT__SETS; i++)
         snapshot.sets[i] = (const float *const *)s->copies + i * count;
-    snapshot.pieces = s->pieces;
-    snapshot.n_pieces = s->n_pieces;
+    snapshot.pieces = s->pieces.list;
+    snapshot.n_pieces = s->pieces.count;
     double start = ttt__seconds();
     s->last = (ttt__saved){.step = s->step, .failed = ttt__store_write(s->store, &snapshot)};
     s->last.seconds = ttt__seconds() - start;
@@ -67,54 +64,18 @@ static void *work(void *ctx)
     return NULL;
 }
 
-/* ---- pieces ------------------------------------------------------------------------------------
- */
-
-static pjrt_status *add_pieces(ttt__saver *s, const ttt_place *place, int set, int param,
-                               int64_t *offsets)
-{
-    const ttt_param *p = &s->params->list[param];
-    ttt__share *shares;
-    int count;
-    PJRT_TRY(ttt__place_shares(place, &p->shape, &p->spec, param, &shares, &count));
-    for (int i = 0; i < count; i++) {
-        ttt__piece *piece = &s->pieces[s->n_pieces];
-        *piece = (ttt__piece){
-            set, param, shares[i].process, shares[i].block, offsets[shares[i].process], NULL};
-        s->devices[s->n_pieces++] = shares[i].device;
-        offsets[piece->process] += ttt__block_elements(&piece->block, p->shape.rank);
-    }
-    free(shares);
-    return NULL;
-}
-
-/* All pieces of the job, in the order that all processes give them. */
-static pjrt_status *list_pieces(ttt__saver *s, const ttt_place *place)
-{
-    size_t most = (size_t)(TTT__SETS * s->params->count) * (size_t)place->n_devices;
-    int64_t *offsets = calloc((size_t)ttt_world_size(place->world), sizeof *offsets);
-    s->pieces = calloc(most, sizeof *s->pieces);
-    s->devices = calloc(most, sizeof *s->devices);
-    pjrt_status *st =
-        offsets == NULL || s->pieces == NULL || s->devices == NULL ? PJRT_NO_MEMORY(call) : NULL;
-    for (int i = 0; st == NULL && i < TTT__SETS * s->params->count; i++)
-        st = add_pieces(s, place, i / s->params->count, i % s->params->count, offsets);
-    free(offsets);
-    return st;
-}
-
 static pjrt_status *copy_pieces(ttt__saver *s, const ttt__state *state)
 {
-    for (int i = 0; i < s->n_pieces; i++) {
-        ttt__piece *p = &s->pieces[i];
+    for (int i = 0; i < s->pieces.count; i++) {
+        ttt__piece *p = &s->pieces.list[i];
         int rank = s->params->list[p->param].shape.rank;
         size_t size = (size_t)ttt__block_elements(&p->block, rank) * sizeof(float);
         if (p->process != ttt_world_rank(state->place->world))
             continue;
         if (p->values == NULL && (p->values = malloc(size + 1)) == NULL)
             return PJRT_NO_MEMORY(call);
-        PJRT_TRY(ttt__array_part(state->arrays[p->set * s->params->count + p->param], s->devices[i],
-                                 p->values, size));
+        PJRT_TRY(ttt__array_part(state->arrays[p->set * s->params->count + p->param],
+                                 s->pieces.devices[i], p->values, size));
     }
     return NULL;
 }
@@ -135,7 +96,7 @@ pjrt_status *ttt__saver_new(ttt__store *store, const ttt_config *config, const t
     pthread_cond_init(&s->changed, NULL);
     pjrt_status *st = s->copies == NULL ? PJRT_NO_MEMORY(call) : NULL;
     if (st == NULL && ttt_world_size(place->world) > 1)
-        st = list_pieces(s, place);
+        st = ttt__pieces_new(place, params, &s->pieces);
     if (st == NULL)
         st = ttt__thread_start(&s->thread, work, s);
     s->started = st == NULL;
@@ -171,11 +132,10 @@ void ttt__saver_free(ttt__saver *s)
     forget_last(s);
     for (int i = 0; s->copies != NULL && i < TTT__SETS * s->params->count; i++)
         free(s->copies[i]);
-    for (int i = 0; i < s->n_pieces; i++)
-        free(s->pieces[i].values);
+    for (int i = 0; i < s->pieces.count; i++)
+        free(s->pieces.list[i].values);
+    ttt__pieces_free(&s->pieces);
     free(s->copies);
-    free(s->pieces);
-    free(s->devices);
     pthread_mutex_destroy(&s->mutex);
     pthread_cond_destroy(&s->changed);
     free(s);
@@ -183,7 +143,7 @@ void ttt__saver_free(ttt__saver *s)
 
 static pjrt_status *copy_state(ttt__saver *s, const ttt__state *state)
 {
-    if (s->pieces != NULL)
+    if (s->pieces.list != NULL)
         return copy_pieces(s, state);
     for (int i = 0; i < state->n - 1; i++) {
         size_t size = ttt_array_bytes(state->arrays[i]);

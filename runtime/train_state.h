@@ -27,6 +27,17 @@ void ttt__state_free(ttt__state *state);
 /* ---- on the way to disk ------------------------------------------------------------------------
  */
 
+/* Who saves what of a state in a job: the pieces of all processes, without values, the same list in
+ * each; and the device of the mesh that each is copied from. */
+typedef struct ttt__pieces {
+    ttt__piece *list;
+    int *devices;
+    int count;
+} ttt__pieces;
+PJRT_MUST_CHECK pjrt_status *ttt__pieces_new(const ttt_place *place, const ttt_params *params,
+                                             ttt__pieces *out);
+void ttt__pieces_free(ttt__pieces *pieces); /* not the values */
+
 /* One that ended, or why it did not. */
 typedef struct ttt__saved {
     int64_t step;
