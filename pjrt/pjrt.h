@@ -39,6 +39,7 @@
 #ifndef PJRT_PJRT_H
 #define PJRT_PJRT_H
 
+#include "pjrt/pjrt_messenger.h"
 #include "pjrt/pjrt_status.h"
 
 #include <stdbool.h>
@@ -194,30 +195,6 @@ typedef struct pjrt_store {
                      size_t value_size);
     void *user;
 } pjrt_store;
-
-/*
- * Messages between the processes of a job, which the CPU plugin's collectives are made of. A call
- * sends some and receives some, all at once, and returns when that is done: 0, or -1 with a
- * sentence in `error` that names the process that failed or did not come. Messages of one tag from
- * one process to another arrive in the order they were sent. Calls are made from several threads,
- * never from two with the same tag. `failed` is asked while waiting for anything else: 0 while all
- * processes live.
- */
-typedef struct pjrt_message {
-    int process; /* the other */
-    void *data;  /* of one that is sent only read */
-    size_t size;
-} pjrt_message;
-
-enum { PJRT_MESSENGER_ERROR = 256, PJRT_MESSENGER_TAGS = 30000 };
-
-typedef struct pjrt_messenger {
-    int (*exchange)(void *user, int tag, const pjrt_message *sends, size_t n_sends,
-                    const pjrt_message *receives, size_t n_receives,
-                    char error[PJRT_MESSENGER_ERROR]);
-    int (*failed)(void *user, char error[PJRT_MESSENGER_ERROR]);
-    void *user;
-} pjrt_messenger;
 
 /* Zero means the plugin's own default for everything. */
 typedef struct pjrt_client_options {

@@ -5,6 +5,7 @@
 #include "plugin.h"
 
 #include <cstdlib>
+#include <limits>
 
 #include "absl/strings/numbers.h"
 #include "xla/pjrt/plugin/xla_cpu/xla_cpu_pjrt_client.h"
@@ -56,19 +57,25 @@ absl::Status ReadOption(const PJRT_NamedValue &option, ClientOptions *out)
         out->asynchronous = option.bool_value;
         return absl::OkStatus();
     }
+    if (name == "messenger") {
+        PJRT_CPU_RETURN(CheckOption(option, PJRT_NamedValue_kInt64));
+        out->messenger =
+            reinterpret_cast<const pjrt_messenger *>(static_cast<intptr_t>(option.int64_value));
+        return absl::OkStatus();
+    }
     int *target = nullptr;
     int64_t low = 0, high = 0;
     if (name == "cpu_device_count") {
         target = &out->device_count, low = 1, high = xla::kMaxCpuDevicesPerProcess;
-    } else if (name == "process_id") {
+    } else if (name == "node_id") {
         target = &out->process_id, low = 0, high = 65535;
-    } else if (name == "num_processes") {
+    } else if (name == "num_nodes") {
         target = &out->num_processes, low = 1, high = 65536;
     } else {
         return absl::InvalidArgumentError(
             absl::StrCat("option \"", name,
                          "\" is not known; the CPU plugin takes cpu_device_count, asynchronous, "
-                         "process_id and num_processes"));
+                         "node_id, num_nodes and messenger"));
     }
     PJRT_CPU_RETURN(CheckOption(option, PJRT_NamedValue_kInt64));
     PJRT_CPU_RETURN(CheckRange(name, option.int64_value, low, high));
@@ -93,8 +100,8 @@ absl::StatusOr<ClientOptions> ReadClientOptions(const PJRT_NamedValue *options, 
     for (size_t i = 0; i < count; i++)
         PJRT_CPU_RETURN(ReadOption(options[i], &out));
     if (out.process_id >= out.num_processes)
-        return absl::InvalidArgumentError(absl::StrCat("option \"process_id\" is ", out.process_id,
-                                                       ", but \"num_processes\" is ",
+        return absl::InvalidArgumentError(absl::StrCat("option \"node_id\" is ", out.process_id,
+                                                       ", but \"num_nodes\" is ",
                                                        out.num_processes));
     return out;
 }
@@ -104,6 +111,7 @@ absl::StatusOr<std::unique_ptr<xla::PjRtClient>> NewXlaClient(const ClientOption
     xla::CpuClientOptions out;
     out.asynchronous = options.asynchronous;
     out.process_id = options.process_id;
+    out.collectives = options.collectives;
     if (options.num_processes == 1) {
         out.cpu_device_count = options.device_count;
         return xla::GetXlaPjrtCpuClient(std::move(out));
@@ -114,11 +122,13 @@ absl::StatusOr<std::unique_ptr<xla::PjRtClient>> NewXlaClient(const ClientOption
     alone.num_processes = 1;
     alone.process_id = 0;
     alone.device_count = 1;
+    alone.collectives = nullptr;
     PJRT_CPU_ASSIGN(std::unique_ptr<xla::PjRtClient> probe, NewXlaClient(alone));
     PJRT_CPU_ASSIGN(const xla::PjRtTopologyDescription *local, probe->GetTopologyDescription());
     std::vector<xla::CpuTopology::CpuDevice> devices;
     for (int process = 0; process < options.num_processes; process++) {
-        for (int device = 0; device < options.device_count; device++)
+        int count = options.counts.empty() ? options.device_count : options.counts[process];
+        for (int device = 0; device < count; device++)
             devices.push_back({process, device});
     }
     xla::CpuTopologyDescription topology(local->platform_id(), local->platform_name(),
@@ -130,6 +140,50 @@ absl::StatusOr<std::unique_ptr<xla::PjRtClient>> NewXlaClient(const ClientOption
     out.cpu_device_count = static_cast<int>(devices.size());
     return xla::GetXlaPjrtCpuClient(std::move(out));
 }
+
+namespace
+{
+
+/* What every process says of itself: "2 2.21.0". */
+absl::StatusOr<int> ReadIntroduction(int process, const std::string &theirs,
+                                     const std::string &mine)
+{
+    auto version = [](const std::string &text) { return text.substr(text.find(' ') + 1); };
+    int count = 0;
+    if (!absl::SimpleAtoi(theirs.substr(0, theirs.find(' ')), &count) || count < 1 ||
+        count > xla::kMaxCpuDevicesPerProcess)
+        return absl::InternalError(
+            absl::StrCat("process ", process, " says it has \"", theirs, "\" devices"));
+    if (version(theirs) != version(mine))
+        return absl::FailedPreconditionError(
+            absl::StrCat("process ", process, " has XLA of TensorFlow ", version(theirs),
+                         ", this one of ", version(mine), ": they must be the same"));
+    return count;
+}
+
+/* Learns how many devices the others have, and makes the collectives. */
+absl::Status MeetOthers(const PJRT_Client_Create_Args *args, ClientOptions *options)
+{
+    PJRT_CPU_ASSIGN(std::shared_ptr<KeyValueStore> store, KeyValueStore::From(args));
+    const std::string mine = absl::StrCat(options->device_count, " ", TF_Version());
+    auto key = [](int process) { return absl::StrCat("cpu/devices/", process); };
+    PJRT_CPU_ASSIGN(std::string kept, store->PutOnce(key(options->process_id), mine));
+    if (kept != mine)
+        return absl::FailedPreconditionError(
+            absl::StrCat("process ", options->process_id, " had a client of \"", kept,
+                         "\" devices before, and cannot have one of \"", mine, "\" now"));
+    for (int process = 0; process < options->num_processes; process++) {
+        /* The store has its own idea of how long to wait at most. */
+        PJRT_CPU_ASSIGN(std::string theirs,
+                        store->Get(key(process), std::numeric_limits<int>::max()));
+        PJRT_CPU_ASSIGN(int count, ReadIntroduction(process, theirs, mine));
+        options->counts.push_back(count);
+    }
+    options->collectives = NewCollectives(options->messenger, store, options->process_id);
+    return absl::OkStatus();
+}
+
+} // namespace
 
 /* A number for the set of features that code was compiled for: FNV-1a, the same in every build. */
 absl::StatusOr<uint64_t> MachineFeatures(xla::PjRtClient *client)
@@ -149,8 +203,11 @@ absl::Status Client_Create(PJRT_Client_Create_Args *args)
 {
     PJRT_CPU_ASSIGN(ClientOptions options,
                     ReadClientOptions(args->create_options, args->num_options));
+    if (options.num_processes > 1 && options.messenger != nullptr)
+        PJRT_CPU_RETURN(MeetOthers(args, &options));
     auto out = std::make_unique<PJRT_Client>();
     PJRT_CPU_ASSIGN(out->client, NewXlaClient(options));
+    out->has_collectives = options.collectives != nullptr;
     out->platform_name = std::string(out->client->platform_name());
     /* XLA's own answer is just "cpu". Serialized executables are tied to the library and to the
      * machine's features, so name both. */

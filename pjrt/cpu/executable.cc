@@ -112,10 +112,11 @@ NewLoadedExecutable(std::unique_ptr<xla::PjRtLoadedExecutable> executable, PJRT_
     if (!out->portable) {
         const size_t total = static_cast<size_t>(out->executable->num_replicas()) *
                              static_cast<size_t>(out->executable->num_partitions());
-        if (out->addressable_devices.size() != total)
+        out->spans_processes = out->addressable_devices.size() != total;
+        if (out->spans_processes && !client->has_collectives)
             return absl::UnimplementedError(
-                "the program spans devices of other processes; this plugin has no collectives "
-                "between processes");
+                "the program spans devices of other processes; a client needs a messenger for "
+                "that");
     }
     return out.release();
 }

@@ -246,8 +246,8 @@ absl::Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args *args)
     if (device->default_memory == nullptr)
         return absl::InvalidArgumentError("execute_device belongs to another process");
     /* A program of several devices launched one by one: XLA may run it on this thread, where it
-     * would wait for the others' launches that are still to come. */
-    if (executable->addressable_devices.size() > 1)
+     * would wait for the others' launches that are still to come, or for another process. */
+    if (executable->addressable_devices.size() > 1 || executable->spans_processes)
         options.execution_mode = xla::ExecuteOptions::ExecutionMode::kAsynchronous;
     return ExecuteOne(args, device->device, options);
 }

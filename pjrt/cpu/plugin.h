@@ -31,6 +31,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "collectives.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "xla/future.h"
 #include "xla/hlo/ir/hlo_module.h"
@@ -270,6 +271,7 @@ struct PJRT_Client {
     std::unique_ptr<PJRT_TopologyDescription> topology;
     std::string platform_name;
     std::string platform_version;
+    bool has_collectives = false; /* between processes */
 
     PJRT_Device *Find(const xla::PjRtDevice *device) const;
     PJRT_Memory *Find(const xla::PjRtMemorySpace *memory) const;
@@ -338,6 +340,7 @@ struct PJRT_LoadedExecutable {
     std::vector<xla::Shape> parameters;
     size_t num_outputs = 0;
     bool portable = false;
+    bool spans_processes = false;
     std::atomic<bool> deleted{false};
 };
 
@@ -382,6 +385,9 @@ struct ClientOptions {
     int process_id = 0;
     int num_processes = 1;
     bool asynchronous = true;
+    const pjrt_messenger *messenger = nullptr;
+    std::vector<int> counts; /* devices of every process; empty: all have as many as this one */
+    std::shared_ptr<xla::cpu::CpuCollectives> collectives;
 };
 absl::StatusOr<std::unique_ptr<xla::PjRtClient>> NewXlaClient(const ClientOptions &options);
 absl::StatusOr<ClientOptions> ReadClientOptions(const PJRT_NamedValue *options, size_t count);
