@@ -317,7 +317,7 @@ static int train(const train_choices *c, const cmd_common *common, train_merged 
     }
     if (st != NULL) {
         code = cmd_fail(common, st);
-        world_abandon_if_lost(m->options.world);
+        world_abandon(m->options.world);
     }
     ttt_trainer_free(trainer);
     return code;
@@ -334,9 +334,10 @@ static int join_and_train(const train_choices *c, cmd_common *common, const char
     merged.options.command = command;
     merged.options.world = world;
     int code = st == NULL ? train(c, common, &merged) : cmd_fail(common, st);
+    if (st != NULL)
+        world_abandon(world);
     train_merged_free(&merged);
-    world_abandon_if_lost(world);
-    ttt_world_free(world);
+    world_leave(world);
     return code;
 }
 

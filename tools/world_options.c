@@ -56,11 +56,18 @@ pjrt_status *world_join(const world_options *o, cmd_common *common, ttt_world **
     return NULL;
 }
 
-void world_abandon_if_lost(ttt_world *world)
+void world_abandon(ttt_world *world)
 {
-    pjrt_status *lost = ttt_world_check(world);
-    if (lost == NULL)
+    if (ttt_world_size(world) == 1)
         return;
     fflush(NULL);
     _exit(CMD_FAILED);
+}
+
+void world_leave(ttt_world *world)
+{
+    pjrt_status *lost = ttt_world_check(world);
+    if (lost != NULL)
+        world_abandon(world);
+    ttt_world_free(world);
 }

@@ -37,8 +37,10 @@ int world_check_use(const cmd_spec *spec, const world_options *options);
 /* Joins the others. From then on failures begin with who this is, and JSON is for the first one. */
 PJRT_MUST_CHECK pjrt_status *world_join(const world_options *options, cmd_common *common,
                                         ttt_world **world);
-/* Says goodbye. But where another process is lost, work may wait for it that cannot be called back:
- * then this process ends here, with CMD_FAILED, and nothing is freed. */
-void world_abandon_if_lost(ttt_world *world);
+/* Ends this process with CMD_FAILED, at once, when it is one of several: the others hear of it. For
+ * failures that are not theirs too. Devices may wait for others for good: nothing is freed. */
+void world_abandon(ttt_world *world);
+/* The same where another process is lost; else says goodbye. */
+void world_leave(ttt_world *world);
 
 #endif
