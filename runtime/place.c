@@ -18,6 +18,16 @@ static bool is_tpu(pjrt_plugin *plugin)
     return strstr(slash == NULL ? path : slash, "tpu") != NULL;
 }
 
+/* Plugins know that a key did not come, the world whose fault that is. */
+static pjrt_status *explain_loss(ttt_world *world, pjrt_status *st)
+{
+    pjrt_status *lost = st == NULL ? NULL : ttt_world_check(world);
+    if (lost == NULL)
+        return st;
+    pjrt_status_free(st);
+    return lost;
+}
+
 static pjrt_status *open_client(const char *name, ttt_place *place)
 {
     pjrt_plugin *plugin;
@@ -37,7 +47,7 @@ static pjrt_status *open_client(const char *name, ttt_place *place)
         options.store = ttt_world_store(place->world);
         options.messenger = is_cpu(plugin) ? ttt_world_messenger(place->world) : NULL;
     }
-    PJRT_TRY(pjrt_client_create(plugin, &options, &place->client));
+    PJRT_TRY(explain_loss(place->world, pjrt_client_create(plugin, &options, &place->client)));
     return ttt_calls_register(plugin, pjrt_client_platform(place->client), &place->calls);
 }
 

@@ -347,15 +347,6 @@ static pjrt_status *join_until(store_client *c, const store_join *j)
     }
 }
 
-static void start_condition(pthread_cond_t *condition)
-{
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(condition, &attributes);
-    pthread_condattr_destroy(&attributes);
-}
-
 pjrt_status *ttt__store_join(const store_join *j, store_client **out)
 {
     *out = NULL;
@@ -371,7 +362,7 @@ pjrt_status *ttt__store_join(const store_join *j, store_client **out)
     c->silence = j->silence;
     pthread_mutex_init(&c->sending, NULL);
     pthread_mutex_init(&c->lock, NULL);
-    start_condition(&c->answered);
+    ttt__condition_start(&c->answered);
     pjrt_status *st = join_until(c, j);
     c->heard = ttt__seconds();
     if (st == NULL)

@@ -17,6 +17,15 @@ pjrt_status *ttt__thread_start(pthread_t *thread, void *(*run)(void *), void *ar
                                    strerror(failed));
 }
 
+void ttt__condition_start(pthread_cond_t *condition)
+{
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
 double ttt__seconds(void)
 {
     struct timespec now;

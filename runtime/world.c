@@ -3,6 +3,7 @@
 
 #include "runtime/keeper_server.h"
 #include "runtime/launch.h"
+#include "runtime/mail.h"
 #include "runtime/sockets.h"
 #include "runtime/store_client.h"
 #include "runtime/thread.h"
@@ -20,7 +21,10 @@ struct ttt_world {
     char **names;
     keeper_server *server; /* of process 0 */
     store_client *client;
-    const ttt_mpi_api *mpi;
+    const ttt_mpi_api *mpi; /* or NULL, then: */
+    pthread_mutex_t mail_lock;
+    ttt_mail *mail; /* opened when it is first needed: only CPUs do */
+    char *token;
     pjrt_store store;
     pjrt_messenger messenger;
 };
@@ -101,6 +105,28 @@ static int exchange_by_mpi(void *user, int tag, const pjrt_message *sends, size_
     patience p = {world, ttt__seconds() + world->timeout};
     return world->mpi->exchange(tag, sends, n_sends, receives, n_receives, go_on_waiting, &p,
                                 error);
+}
+
+static pjrt_status *open_mail(ttt_world *world)
+{
+    pthread_mutex_lock(&world->mail_lock);
+    pjrt_status *st = world->mail != NULL ? NULL
+                                          : ttt__mail_open(world->client, world->rank, world->size,
+                                                           world->token, &world->mail);
+    pthread_mutex_unlock(&world->mail_lock);
+    return st;
+}
+
+static int exchange_by_tcp(void *user, int tag, const pjrt_message *sends, size_t n_sends,
+                           const pjrt_message *receives, size_t n_receives,
+                           char error[PJRT_MESSENGER_ERROR])
+{
+    ttt_world *world = user;
+    patience p = {world, ttt__seconds() + world->timeout};
+    if (tell(open_mail(world), error) != 0)
+        return -1;
+    return ttt__mail_exchange(world->mail, tag, sends, n_sends, receives, n_receives, go_on_waiting,
+                              &p, error);
 }
 
 /* ---- opening -----------------------------------------------------------------------------------
@@ -193,8 +219,10 @@ static pjrt_status *join(ttt_world *world, launch_plan *plan, double silence)
     PJRT_TRY(ttt__store_join(&options, &world->client));
     PJRT_TRY(name_all(world));
     world->store = (pjrt_store){get_key, try_get_key, put_key, world};
-    if (world->mpi != NULL)
-        world->messenger = (pjrt_messenger){exchange_by_mpi, somebody_lost, world};
+    world->messenger = (pjrt_messenger){world->mpi != NULL ? exchange_by_mpi : exchange_by_tcp,
+                                        somebody_lost, world};
+    world->token = plan->token;
+    plan->token = NULL;
     return NULL;
 }
 
@@ -209,6 +237,7 @@ pjrt_status *ttt_world_open(const ttt_world_options *options, ttt_world **out)
         world->rank = plan.rank;
         world->size = plan.processes;
         world->mpi = plan.mpi;
+        pthread_mutex_init(&world->mail_lock, NULL);
         world->timeout = options->timeout > 0 ? options->timeout : 300;
         st = join(world, &plan, options->silence > 0 ? options->silence : 15);
     } else if (plan.mpi != NULL) {
@@ -239,11 +268,14 @@ void ttt_world_free(ttt_world *world)
         return;
     if (world->mpi != NULL)
         leave_mpi(world);
+    ttt__mail_close(world->mail);
     ttt__store_leave(world->client);
     ttt__keeper_stop(world->server, world->client == NULL ? 0 : world->timeout);
     for (int i = 0; world->names != NULL && i < world->size; i++)
         free(world->names[i]);
+    pthread_mutex_destroy(&world->mail_lock);
     free(world->names);
+    free(world->token);
     free(world);
 }
 
@@ -320,5 +352,5 @@ const pjrt_store *ttt_world_store(ttt_world *world)
 
 const pjrt_messenger *ttt_world_messenger(ttt_world *world)
 {
-    return world == NULL || world->messenger.exchange == NULL ? NULL : &world->messenger;
+    return world == NULL ? NULL : &world->messenger;
 }

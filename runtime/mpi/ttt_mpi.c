@@ -11,11 +11,13 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static MPI_Comm job = MPI_COMM_NULL;
 static bool broken;
+static char broken_why[PJRT_MESSENGER_ERROR]; /* what the first failure was */
 
 /* One call of MPI takes at most this much. */
 enum { PIECE = 1 << 30 };
@@ -102,16 +104,24 @@ static bool all_whole(const transfer *t)
     return true;
 }
 
-/* -1 failed, 0 not yet, 1 done. */
+/* -1 failed, -2 it was MPI that did, 0 not yet, 1 done. */
 static int look(transfer *t, char error[PJRT_MESSENGER_ERROR])
 {
-    int done = 0;
+    int done = 0, code = MPI_SUCCESS;
+    bool whole = true;
     pthread_mutex_lock(&lock);
-    int code = broken ? MPI_ERR_OTHER : MPI_Testall(t->count, t->requests, &done, t->statuses);
-    bool whole = code != MPI_SUCCESS || !done || all_whole(t);
+    bool failed_before = broken;
+    if (broken)
+        memcpy(error, broken_why, PJRT_MESSENGER_ERROR);
+    else
+        code = MPI_Testall(t->count, t->requests, &done, t->statuses);
+    if (code == MPI_SUCCESS && done)
+        whole = all_whole(t);
     pthread_mutex_unlock(&lock);
-    if (explain(code, "carry a message", error) != 0)
+    if (failed_before)
         return -1;
+    if (explain(code, "carry a message", error) != 0)
+        return -2;
     if (!whole) {
         snprintf(error, PJRT_MESSENGER_ERROR,
                  "a message was shorter than expected: the processes run different programs");
@@ -150,7 +160,7 @@ static int await(transfer *t, ttt_mpi_wait wait, void *user, int *pending,
     for (;;) {
         int done = look(t, error);
         if (done != 0)
-            return done < 0 ? -1 : 0;
+            return done < 0 ? done : 0;
         if (pause < 200000)
             pause += 1000;
         if (pause <= 20000)
@@ -166,10 +176,25 @@ static int await(transfer *t, ttt_mpi_wait wait, void *user, int *pending,
     }
 }
 
+/* MPI says what went wrong, but not whose fault it was: that may become known in a moment. */
+static void find_culprit(ttt_mpi_wait wait, void *user, char error[PJRT_MESSENGER_ERROR])
+{
+    char better[PJRT_MESSENGER_ERROR];
+    for (int i = 0; i < 10; i++) {
+        if (wait(user, NULL, 0, better) != 0) {
+            memcpy(error, better, PJRT_MESSENGER_ERROR);
+            return;
+        }
+        nanosleep(&(struct timespec){0, 100000000}, NULL);
+    }
+}
+
 /* Receives must not write into memory that the caller has back. */
-static void abandon(transfer *t)
+static void abandon(transfer *t, const char error[PJRT_MESSENGER_ERROR])
 {
     pthread_mutex_lock(&lock);
+    if (!broken)
+        memcpy(broken_why, error, PJRT_MESSENGER_ERROR);
     broken = true;
     for (int i = 0; i < t->count; i++) {
         if (t->sizes[i] >= 0 && t->requests[i] != MPI_REQUEST_NULL)
@@ -183,19 +208,20 @@ static int run(transfer *t, int tag, const pjrt_message *sends, size_t n_sends,
                char error[PJRT_MESSENGER_ERROR])
 {
     pthread_mutex_lock(&lock);
-    int code = broken ? MPI_ERR_OTHER : start_all(t, tag, receives, n_receives, false);
-    if (code == MPI_SUCCESS)
+    int code = broken ? MPI_SUCCESS : start_all(t, tag, receives, n_receives, false);
+    if (code == MPI_SUCCESS && !broken)
         code = start_all(t, tag, sends, n_sends, true);
     pthread_mutex_unlock(&lock);
     int *pending = malloc(((size_t)t->count + 1) * sizeof *pending);
     int failed = pending == NULL ? explain(MPI_ERR_NO_MEM, "wait", error)
                                  : explain(code, "start a message", error);
-    if (failed == 0)
-        failed = await(t, wait, user, pending, error);
+    failed = failed == 0 ? await(t, wait, user, pending, error) : -2;
+    if (failed == -2)
+        find_culprit(wait, user, error);
     if (failed != 0)
-        abandon(t);
+        abandon(t, error);
     free(pending);
-    return failed;
+    return failed == 0 ? 0 : -1;
 }
 
 static int exchange(int tag, const pjrt_message *sends, size_t n_sends,
