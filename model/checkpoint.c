@@ -297,19 +297,92 @@ static bool load_one(const ttt_param *param, const ttt_tensors *tensors, float *
     return ok;
 }
 
-bool ttt_params_load(const ttt_params *params, int index, const ttt_tensors *tensors, float *out,
-                     ttt_error *error)
+/* The block [start, limit) of a tensor as f32, run by run along the last dimension. */
+static bool cut(const ttt_tensor *tensor, const int64_t *start, const int64_t *limit, float *out)
+{
+    const hlo_shape *shape = &tensor->shape;
+    size_t element = (size_t)hlo_type_bits(shape->type) / 8;
+    int last = shape->rank - 1;
+    int64_t runs = 1, run = limit[last] - start[last];
+    for (int i = 0; i < last; i++)
+        runs *= limit[i] - start[i];
+    for (int64_t r = 0; r < runs; r++) {
+        int64_t rest = r, at = start[last], stride = shape->dims[last];
+        for (int i = last - 1; i >= 0; i--) {
+            at += (start[i] + rest % (limit[i] - start[i])) * stride;
+            rest /= limit[i] - start[i];
+            stride *= shape->dims[i];
+        }
+        if (!ttt_to_f32(shape->type, (const char *)tensor->data + (size_t)at * element, (size_t)run,
+                        out + r * run))
+            return false;
+    }
+    return true;
+}
+
+/* A block of what one layer has; nothing else of the file is read. */
+static bool load_block(const ttt_param *param, const ttt_tensors *tensors, const int64_t *start,
+                       const int64_t *limit, float *out, ttt_error *error)
+{
+    source found;
+    if (tensors->jax)
+        return ttt__fail(error, "files of the JAX repository are read whole: convert them first");
+    if (!find_source(param, tensors, &found, error))
+        return false;
+    if (!found.turn)
+        return cut(found.tensor, start, limit, out);
+    int64_t from[2] = {start[1], start[0]}, to[2] = {limit[1], limit[0]};
+    int64_t rows = to[0] - from[0], columns = to[1] - from[1];
+    float *values = malloc((size_t)(rows * columns) * sizeof *values + 1);
+    if (values == NULL)
+        return ttt__no_memory(error);
+    bool ok = cut(found.tensor, from, to, values);
+    if (ok)
+        transpose(values, rows, columns, out);
+    free(values);
+    return ok;
+}
+
+static bool is_whole(const ttt_param *param, const int64_t *start, const int64_t *limit)
+{
+    for (int i = 0; i < param->shape.rank; i++) {
+        if (start[i] != 0 || limit[i] != param->shape.dims[i])
+            return false;
+    }
+    return true;
+}
+
+bool ttt_params_load_block(const ttt_params *params, int index, const ttt_tensors *tensors,
+                           const int64_t *start, const int64_t *limit, float *out, ttt_error *error)
 {
     if (index < 0 || index >= params->count)
         return ttt__fail(error, "there is no parameter %d", index);
     const ttt_param *param = &params->list[index];
-    for (int64_t layer = 0; layer < layers_of(param); layer++) {
+    int stacked = param->layers == 0 ? 0 : 1;
+    int64_t first = stacked ? start[0] : 0, last = stacked ? limit[0] : 1, each = 1;
+    for (int i = stacked; i < param->shape.rank; i++)
+        each *= limit[i] - start[i];
+    for (int64_t layer = first; layer < last; layer++) {
         char name[TTT__NAME];
         ttt_param one = ttt__param_layer(param, layer, name);
-        if (!load_one(&one, tensors, out + layer * layer_elements(param), error))
+        float *to = out + (layer - first) * each;
+        bool ok = is_whole(&one, start + stacked, limit + stacked)
+                      ? load_one(&one, tensors, to, error)
+                      : load_block(&one, tensors, start + stacked, limit + stacked, to, error);
+        if (!ok)
             return false;
     }
     return true;
+}
+
+bool ttt_params_load(const ttt_params *params, int index, const ttt_tensors *tensors, float *out,
+                     ttt_error *error)
+{
+    static const int64_t start[HLO_MAX_RANK] = {0};
+    if (index < 0 || index >= params->count)
+        return ttt__fail(error, "there is no parameter %d", index);
+    return ttt_params_load_block(params, index, tensors, start, params->list[index].shape.dims, out,
+                                 error);
 }
 
 /* ---- writing parameters ------------------------------------------------------------------------
@@ -325,6 +398,7 @@ typedef struct saving {
     char (*names)[TTT__NAME];
     int *shards; /* which file each is in, ascending from 0 */
     int count, n_shards;
+    int part, parts; /* of the files this one writes those whose number is `part` modulo `parts` */
     size_t total;
     float *values, *turned; /* room for the largest parameter */
     ttt_writer *writer;
@@ -425,19 +499,45 @@ static bool close_shard(saving *s, bool keep, ttt_error *error)
     return writer == NULL || ttt_writer_finish(writer, keep, error);
 }
 
+/* Whether a tensor is in a file that is written here. */
+static bool is_ours(const saving *s, int tensor)
+{
+    return s->shards[tensor] % s->parts == s->part;
+}
+
 /* The next tensor. */
 static bool put_tensor(saving *s, const void *bytes, size_t size, ttt_error *error)
 {
-    bool new_shard = s->next == 0 || s->shards[s->next] != s->shards[s->next - 1];
-    if (new_shard && !(close_shard(s, true, error) && open_shard(s, error)))
+    int next = s->next;
+    bool new_shard = next == 0 || s->shards[next] != s->shards[next - 1];
+    if (new_shard && !close_shard(s, true, error))
+        return false;
+    if (new_shard && is_ours(s, next) && !open_shard(s, error))
         return false;
     s->next++;
-    return ttt_writer_put(s->writer, bytes, size, error);
+    return !is_ours(s, next) || ttt_writer_put(s->writer, bytes, size, error);
 }
 
-/* Parameter's values, which are in `values`. */
-static bool put_param(saving *s, const ttt_param *param, ttt_error *error)
+/* Whether one of the next tensors is in a file that is written here. */
+static bool any_ours(const saving *s, int64_t tensors)
 {
+    for (int64_t i = 0; i < tensors; i++) {
+        if (is_ours(s, s->next + (int)i))
+            return true;
+    }
+    return false;
+}
+
+/* The next parameter. */
+static bool put_param(saving *s, const ttt_param *param, int index, ttt_param_source get, void *ctx,
+                      ttt_error *error)
+{
+    if (!any_ours(s, layers_of(param))) {
+        s->next += (int)layers_of(param);
+        return true;
+    }
+    if (!get(ctx, index, s->values, error))
+        return false;
     size_t count = (size_t)hlo_shape_elements(&param->shape);
     size_t each = (size_t)layer_elements(param) * (size_t)hlo_type_bits(s->type) / 8;
     ttt_param_to_file(param, s->values, s->turned);
@@ -495,11 +595,11 @@ static bool write_index(const saving *s, ttt_error *error)
 static bool finish_saving(saving *s, bool ok, ttt_error *error)
 {
     ok = close_shard(s, ok, error) && ok;
-    if (ok && s->n_shards > 1)
+    if (ok && s->n_shards > 1 && s->part == 0)
         ok = write_index(s, error);
     for (int i = 0; !ok && s->n_shards > 1 && i < s->next; i++) {
-        char *path =
-            i > 0 && s->shards[i] == s->shards[i - 1] ? NULL : shard_path(s, s->shards[i], NULL);
+        bool first = i == 0 || s->shards[i] != s->shards[i - 1];
+        char *path = first && is_ours(s, i) ? shard_path(s, s->shards[i], NULL) : NULL;
         if (path != NULL)
             unlink(path);
         free(path);
@@ -512,14 +612,21 @@ static bool finish_saving(saving *s, bool ok, ttt_error *error)
     return ok;
 }
 
+bool ttt_params_save_part(const ttt_params *params, const char *path, hlo_type type,
+                          size_t shard_bytes, int part, int parts, ttt_param_source get, void *ctx,
+                          ttt_error *error)
+{
+    saving s = {.path = path, .type = type, .part = part, .parts = parts};
+    bool ok = start_saving(&s, params, shard_bytes, error);
+    for (int i = 0; ok && i < params->count; i++)
+        ok = put_param(&s, &params->list[i], i, get, ctx, error);
+    return finish_saving(&s, ok, error);
+}
+
 bool ttt_params_save_shards(const ttt_params *params, const char *path, hlo_type type,
                             size_t shard_bytes, ttt_param_source get, void *ctx, ttt_error *error)
 {
-    saving s = {.path = path, .type = type};
-    bool ok = start_saving(&s, params, shard_bytes, error);
-    for (int i = 0; ok && i < params->count; i++)
-        ok = get(ctx, i, s.values, error) && put_param(&s, &params->list[i], error);
-    return finish_saving(&s, ok, error);
+    return ttt_params_save_part(params, path, type, shard_bytes, 0, 1, get, ctx, error);
 }
 
 bool ttt_params_save(const ttt_params *params, const char *path, hlo_type type,

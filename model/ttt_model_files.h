@@ -63,6 +63,10 @@ bool ttt_params_match(const ttt_params *params, const ttt_tensors *tensors, ttt_
 /* Parameter `index` as the graph wants it: f32, in param.shape. */
 bool ttt_params_load(const ttt_params *params, int index, const ttt_tensors *tensors, float *out,
                      ttt_error *error);
+/* The block [start, limit) of it, dense and row-major: of the file only what is in it is read. */
+bool ttt_params_load_block(const ttt_params *params, int index, const ttt_tensors *tensors,
+                           const int64_t *start, const int64_t *limit, float *out,
+                           ttt_error *error);
 /* From the graph's order of elements to the files'. */
 void ttt_param_to_file(const ttt_param *param, const float *in, float *out);
 /* All parameters into one file, of type F32 or BF16. `get` fills in parameter `index` in the
@@ -75,6 +79,11 @@ bool ttt_params_save(const ttt_params *params, const char *path, hlo_type type,
  * x/model.safetensors.index.json. None of them may be there before. */
 bool ttt_params_save_shards(const ttt_params *params, const char *path, hlo_type type,
                             size_t shard_bytes, ttt_param_source get, void *ctx, ttt_error *error);
+/* The same by several writers, `part` of `parts`: each writes every parts-th file, is asked only
+ * for parameters that are in one of them, and the first one writes the index. */
+bool ttt_params_save_part(const ttt_params *params, const char *path, hlo_type type,
+                          size_t shard_bytes, int part, int parts, ttt_param_source get, void *ctx,
+                          ttt_error *error);
 
 /* What shapes tell about the network of a JAX checkpoint. Rates and the like are the presets';
  * n_heads of attention is not told and stays what it is in `config`. */

@@ -111,7 +111,7 @@ pjrt_status *ttt_bundle_verify(ttt_bundle *b)
 {
     if (b->verified)
         return NULL;
-    PJRT_TRY(ttt__manifest_verify(b->path, &b->files));
+    PJRT_TRY(ttt__manifest_verify(b->path, &b->files, 0, 1));
     b->verified = true;
     return NULL;
 }

@@ -1,7 +1,5 @@
 /* Checkpoints: written under another name and renamed when whole; verified before they are used. */
-#include "runtime/checkpoints.h"
-#include "runtime/files.h"
-#include "runtime/manifest.h"
+#include "runtime/checkpoints_inside.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -10,16 +8,10 @@
 #include <unistd.h>
 
 static const char call[] = "checkpoint";
-static const char *const set_names[TTT__SETS] = {"model", "first", "second"};
+const char *const ttt__set_names[TTT__SETS] = {"model", "first", "second"};
 static const int64_t default_shard = INT64_C(4000000000);
 
 enum { STEP_NAME = 48 };
-
-struct ttt__store {
-    char folder[PATH_MAX];
-    ttt__store_options options;
-    pjrt_status *trouble;
-};
 
 /* ---- names -------------------------------------------------------------------------------------
  */
@@ -47,8 +39,7 @@ static int64_t step_of(const char *name, const char *end)
     return strcmp(name, again) == 0 ? step : -1;
 }
 
-static pjrt_status *step_path(const char *folder, int64_t step, const char *end,
-                              char path[PATH_MAX])
+pjrt_status *ttt__step_path(const char *folder, int64_t step, const char *end, char path[PATH_MAX])
 {
     char name[STEP_NAME];
     step_name(step, end, name);
@@ -101,7 +92,7 @@ static pjrt_status *write_sets(const char *folder, const ttt__snapshot *snapshot
     ttt_error error;
     for (int i = 0; i < TTT__SETS; i++) {
         source from = {snapshot->params, snapshot->sets[i]};
-        snprintf(name, sizeof name, "%s.safetensors", set_names[i]);
+        snprintf(name, sizeof name, "%s.safetensors", ttt__set_names[i]);
         PJRT_TRY(ttt__path_join(folder, name, path));
         if (!ttt_params_save_shards(snapshot->params, path, HLO_F32, (size_t)shard_bytes, copy_one,
                                     &from, &error))
@@ -114,22 +105,28 @@ static pjrt_status *write_sets(const char *folder, const ttt__snapshot *snapshot
 }
 
 /* Digests of all files that are in the folder now, as they are read back. */
-static pjrt_status *write_manifest(const char *folder, const ttt__snapshot *snapshot)
+pjrt_status *ttt__checkpoint_declare(const char *folder, const ttt__manifest *manifest)
 {
     char path[PATH_MAX], *text = NULL;
+    PJRT_TRY(ttt__path_join(folder, "manifest.json", path));
+    pjrt_status *st = ttt__manifest_write(manifest, &text);
+    if (st == NULL)
+        st = ttt__file_make(path, text, strlen(text));
+    free(text);
+    return st;
+}
+
+pjrt_status *ttt__checkpoint_describe(const char *folder, const ttt__snapshot *snapshot)
+{
     ttt__names names;
     ttt__manifest manifest = {.step = snapshot->step};
-    PJRT_TRY(ttt__path_join(folder, "manifest.json", path));
     PJRT_TRY(ttt__folder_list(folder, &names));
     manifest.training = json_deep_copy(snapshot->training);
     pjrt_status *st = manifest.training == NULL
                           ? PJRT_NO_MEMORY(call)
                           : ttt__manifest_digest(folder, &names, &manifest.files);
     if (st == NULL)
-        st = ttt__manifest_write(&manifest, &text);
-    if (st == NULL)
-        st = ttt__file_make(path, text, strlen(text));
-    free(text);
+        st = ttt__checkpoint_declare(folder, &manifest);
     ttt__manifest_free(&manifest);
     ttt__names_free(&names);
     return st;
@@ -142,7 +139,7 @@ static pjrt_status *write_folder(const char *folder, const ttt__snapshot *snapsh
     PJRT_TRY(ttt__tree_remove(folder)); /* what an earlier failure could not take away */
     PJRT_TRY(ttt__folder_make(folder));
     PJRT_TRY(write_sets(folder, snapshot, shard_bytes));
-    PJRT_TRY(write_manifest(folder, snapshot));
+    PJRT_TRY(ttt__checkpoint_describe(folder, snapshot));
     return ttt__folder_sync(folder);
 }
 
@@ -156,8 +153,8 @@ static pjrt_status *move(const char *from, const char *to)
 static pjrt_status *remove_step(const char *folder, int64_t step)
 {
     char path[PATH_MAX], aside[PATH_MAX];
-    PJRT_TRY(step_path(folder, step, "", path));
-    PJRT_TRY(step_path(folder, step, ".removing", aside));
+    PJRT_TRY(ttt__step_path(folder, step, "", path));
+    PJRT_TRY(ttt__step_path(folder, step, ".removing", aside));
     PJRT_TRY(ttt__tree_remove(aside));
     PJRT_TRY(move(path, aside));
     PJRT_TRY(ttt__folder_sync(folder));
@@ -168,8 +165,8 @@ static pjrt_status *remove_step(const char *folder, int64_t step)
 static pjrt_status *publish(const char *folder, int64_t step, bool replace)
 {
     char from[PATH_MAX], to[PATH_MAX];
-    PJRT_TRY(step_path(folder, step, ".writing", from));
-    PJRT_TRY(step_path(folder, step, "", to));
+    PJRT_TRY(ttt__step_path(folder, step, ".writing", from));
+    PJRT_TRY(ttt__step_path(folder, step, "", to));
     if (replace)
         PJRT_TRY(remove_step(folder, step));
     PJRT_TRY(move(from, to));
@@ -237,13 +234,16 @@ pjrt_status *ttt__store_open(const char *folder, const ttt__store_options *optio
     if (options->keep < 0 || options->milestone < 0 || options->shard_bytes < 0)
         return PJRT_FAIL(INVALID_ARGUMENT, call,
                          "how many checkpoints are kept, and how large files get, is 0 or more");
-    PJRT_TRY(ttt__folder_make(folder));
-    PJRT_TRY(remove_leavings(folder));
+    if (ttt_world_rank(options->world) == 0) {
+        PJRT_TRY(ttt__folder_make(folder));
+        PJRT_TRY(remove_leavings(folder));
+    }
     ttt__store *store = calloc(1, sizeof *store);
     if (store == NULL)
         return PJRT_NO_MEMORY(call);
     snprintf(store->folder, sizeof store->folder, "%s", folder);
     store->options = *options;
+    store->meetings = (ttt__meetings){.world = options->world, .name = "store"};
     if (store->options.shard_bytes == 0)
         store->options.shard_bytes = default_shard;
     *out = store;
@@ -263,8 +263,7 @@ const pjrt_status *ttt__store_trouble(const ttt__store *store)
     return store->trouble;
 }
 
-/* Whether it is there already, and whether that one is any good. */
-static pjrt_status *look(const char *path, bool *there, bool *whole)
+pjrt_status *ttt__checkpoint_look(const char *path, bool *there, bool *whole)
 {
     ttt__checkpoint *checkpoint = NULL;
     *there = access(path, F_OK) == 0;
@@ -280,31 +279,46 @@ static pjrt_status *look(const char *path, bool *there, bool *whole)
     return NULL;
 }
 
-pjrt_status *ttt__store_write(ttt__store *store, const ttt__snapshot *snapshot)
+pjrt_status *ttt__store_publish(ttt__store *store, int64_t step, bool replace)
+{
+    PJRT_TRY(publish(store->folder, step, replace));
+    pjrt_status_free(store->trouble);
+    store->trouble = prune(store, step);
+    return NULL;
+}
+
+static pjrt_status *write_alone(ttt__store *store, const ttt__snapshot *snapshot)
 {
     char path[PATH_MAX], writing[PATH_MAX];
     bool there, whole;
+    PJRT_TRY(ttt__step_path(store->folder, snapshot->step, "", path));
+    PJRT_TRY(ttt__step_path(store->folder, snapshot->step, ".writing", writing));
+    PJRT_TRY(ttt__checkpoint_look(path, &there, &whole));
+    if (whole) {
+        pjrt_status_free(store->trouble);
+        store->trouble = prune(store, snapshot->step);
+        return NULL;
+    }
+    pjrt_status *st = write_folder(writing, snapshot, store->options.shard_bytes);
+    if (st == NULL)
+        st = ttt__store_publish(store, snapshot->step, there);
+    if (st != NULL)
+        pjrt_status_free(ttt__tree_remove(writing));
+    return st;
+}
+
+pjrt_status *ttt__store_write(ttt__store *store, const ttt__snapshot *snapshot)
+{
     if (snapshot->step < 0 || !json_is_object(snapshot->training))
         return PJRT_FAIL(INVALID_ARGUMENT, call, "a step from 0 on and an object are saved");
-    PJRT_TRY(step_path(store->folder, snapshot->step, "", path));
-    PJRT_TRY(step_path(store->folder, snapshot->step, ".writing", writing));
-    PJRT_TRY(look(path, &there, &whole));
-    pjrt_status *st = whole ? NULL : write_folder(writing, snapshot, store->options.shard_bytes);
-    if (st == NULL && !whole)
-        st = publish(store->folder, snapshot->step, there);
-    if (st != NULL) {
-        pjrt_status_free(ttt__tree_remove(writing));
-        return st;
-    }
-    pjrt_status_free(store->trouble);
-    store->trouble = prune(store, snapshot->step);
-    return NULL;
+    return snapshot->pieces == NULL ? write_alone(store, snapshot)
+                                    : ttt__store_write_together(store, snapshot);
 }
 
 /* ---- reading -----------------------------------------------------------------------------------
  */
 
-static pjrt_status *read_manifest(const char *folder, ttt__manifest *out)
+pjrt_status *ttt__checkpoint_manifest(const char *folder, ttt__manifest *out)
 {
     char path[PATH_MAX], *text;
     size_t size;
@@ -338,12 +352,12 @@ static pjrt_status *open_set(const char *folder, const ttt__manifest *manifest, 
 {
     char path[PATH_MAX], name[64];
     ttt_error error;
-    snprintf(name, sizeof name, "%s.safetensors", set_names[set]);
+    snprintf(name, sizeof name, "%s.safetensors", ttt__set_names[set]);
     if (!has_file(manifest, name))
-        snprintf(name, sizeof name, "%s.safetensors.index.json", set_names[set]);
+        snprintf(name, sizeof name, "%s.safetensors.index.json", ttt__set_names[set]);
     if (!has_file(manifest, name))
         return PJRT_FAIL(DATA_LOSS, call, "%s/manifest.json: it has no %s.safetensors", folder,
-                         set_names[set]);
+                         ttt__set_names[set]);
     PJRT_TRY(ttt__path_join(folder, name, path));
     *out = ttt_tensors_open(path, &error);
     if (*out == NULL)
@@ -371,7 +385,7 @@ static pjrt_status *open_sets(ttt__checkpoint *checkpoint, const ttt__manifest *
     return st;
 }
 
-pjrt_status *ttt__checkpoint_open(const char *folder, ttt__checkpoint **out)
+static pjrt_status *open_checkpoint(const char *folder, const ttt_world *all, ttt__checkpoint **out)
 {
     ttt__manifest manifest;
     *out = NULL;
@@ -380,11 +394,12 @@ pjrt_status *ttt__checkpoint_open(const char *folder, ttt__checkpoint **out)
         free(checkpoint);
         return PJRT_NO_MEMORY(call);
     }
-    pjrt_status *st = read_manifest(folder, &manifest);
+    pjrt_status *st = ttt__checkpoint_manifest(folder, &manifest);
     if (st == NULL)
         st = check_step(folder, manifest.step);
     if (st == NULL)
-        st = ttt__manifest_verify(folder, &manifest.files);
+        st =
+            ttt__manifest_verify(folder, &manifest.files, ttt_world_rank(all), ttt_world_size(all));
     if (st == NULL)
         st = open_sets(checkpoint, &manifest);
     checkpoint->step = manifest.step;
@@ -395,6 +410,11 @@ pjrt_status *ttt__checkpoint_open(const char *folder, ttt__checkpoint **out)
     else
         ttt__checkpoint_free(checkpoint);
     return st;
+}
+
+pjrt_status *ttt__checkpoint_open(const char *folder, ttt__checkpoint **out)
+{
+    return open_checkpoint(folder, NULL, out);
 }
 
 void ttt__checkpoint_free(ttt__checkpoint *checkpoint)
@@ -408,18 +428,32 @@ void ttt__checkpoint_free(ttt__checkpoint *checkpoint)
     free(checkpoint);
 }
 
+/* The same in all processes, each of which has looked at some of it. */
+static pjrt_status *open_together(const char *folder, int64_t step, ttt__meetings *all,
+                                  ttt__checkpoint **out)
+{
+    char path[PATH_MAX];
+    pjrt_status *st = ttt__step_path(folder, step, "", path);
+    if (st == NULL)
+        st = open_checkpoint(path, all == NULL ? NULL : all->world, out);
+    st = ttt__meet(all, st);
+    if (st != NULL) {
+        ttt__checkpoint_free(*out);
+        *out = NULL;
+    }
+    return st;
+}
+
 /* Tries them from the newest on. Only what is lost is passed over: what fails for another reason,
  * as for want of memory or of rights, may be whole, and going back behind it would lose work. */
 static pjrt_status *open_newest(const char *folder, const int64_t *steps, int count,
+                                ttt__meetings *all,
                                 void (*broken)(void *ctx, const pjrt_status *why), void *ctx,
                                 ttt__checkpoint **out)
 {
-    char path[PATH_MAX];
     pjrt_status *first = NULL;
     for (int i = count - 1; i >= 0; i--) {
-        pjrt_status *st = step_path(folder, steps[i], "", path);
-        if (st == NULL)
-            st = ttt__checkpoint_open(path, out);
+        pjrt_status *st = open_together(folder, steps[i], all, out);
         if (pjrt_status_code(st) != PJRT_CODE_DATA_LOSS) {
             pjrt_status_free(first);
             return st;
@@ -439,15 +473,30 @@ static pjrt_status *open_newest(const char *folder, const int64_t *steps, int co
     return st;
 }
 
-pjrt_status *ttt__checkpoint_latest(const char *folder,
+/* The steps that process 0 sees. */
+static pjrt_status *list_together(const char *folder, ttt__meetings *all, int64_t **steps,
+                                  int *count)
+{
+    bool first = all == NULL || ttt_world_rank(all->world) == 0;
+    *steps = NULL;
+    *count = 0;
+    pjrt_status *st = first ? ttt__checkpoint_list(folder, steps, count) : NULL;
+    st = ttt__meet_told(all, st, count, sizeof *count);
+    if (st == NULL && !first && (*steps = calloc((size_t)*count + 1, sizeof **steps)) == NULL)
+        st = PJRT_NO_MEMORY(call);
+    return ttt__meet_told(all, st, *steps, (size_t)*count * sizeof **steps);
+}
+
+pjrt_status *ttt__checkpoint_latest(const char *folder, ttt__meetings *all,
                                     void (*broken)(void *ctx, const pjrt_status *why), void *ctx,
                                     ttt__checkpoint **out)
 {
     int64_t *steps;
     int count;
     *out = NULL;
-    PJRT_TRY(ttt__checkpoint_list(folder, &steps, &count));
-    pjrt_status *st = open_newest(folder, steps, count, broken, ctx, out);
+    pjrt_status *st = list_together(folder, all, &steps, &count);
+    if (st == NULL)
+        st = open_newest(folder, steps, count, all, broken, ctx, out);
     free(steps);
     return st;
 }

@@ -14,6 +14,7 @@ enum { AHEAD = 4, MOST_AHEAD = 1024 };
 struct ttt_loader {
     const ttt_dataset *data;
     ttt_loader_options options;
+    int64_t *which;         /* the rows of a batch that are made; NULL: those from first_row on */
     int64_t samples, start; /* `start`: the position of the first batch */
     int32_t bos;
     int slots;
@@ -71,7 +72,8 @@ static pjrt_status *make_batch(ttt_loader *loader, int64_t batch)
         return PJRT_FAIL(OUT_OF_RANGE, call, "no more rows can be counted");
     size_t to = slot_of(loader, batch);
     for (int64_t r = 0; r < o->rows && !atomic_load(&loader->stop); r++) {
-        PJRT_TRY(make_row(loader, position + o->first_row + r, to));
+        int64_t row = loader->which == NULL ? o->first_row + r : loader->which[r];
+        PJRT_TRY(make_row(loader, position + row, to));
         to += (size_t)o->time;
     }
     return NULL;
@@ -116,6 +118,11 @@ static pjrt_status *check(const ttt_dataset *data, const ttt_loader_options *o, 
                          "%lld rows from %lld on, of a batch of %lld by %lld tokens: do not exist",
                          (long long)o->rows, (long long)o->first_row, (long long)o->batch,
                          (long long)o->time);
+    for (int64_t r = 0; o->which != NULL && r < o->rows; r++) {
+        if (o->which[r] < 0 || o->which[r] >= o->batch)
+            return PJRT_FAIL(INVALID_ARGUMENT, call, "a batch of %lld has no row %lld",
+                             (long long)o->batch, (long long)o->which[r]);
+    }
     if (o->ahead < 0 || o->ahead > MOST_AHEAD)
         return PJRT_FAIL(INVALID_ARGUMENT, call, "%d batches ahead: 1 to %d are possible", o->ahead,
                          MOST_AHEAD);
@@ -146,6 +153,12 @@ static pjrt_status *allocate(ttt_loader *loader)
     loader->sample = malloc(((size_t)o->time + 1) * sizeof(int32_t));
     if (o->resets)
         loader->resets = malloc(elements);
+    if (o->which != NULL) {
+        loader->which = malloc((size_t)o->rows * sizeof *loader->which);
+        if (loader->which == NULL)
+            return PJRT_NO_MEMORY(call);
+        memcpy(loader->which, o->which, (size_t)o->rows * sizeof *loader->which);
+    }
     if (loader->tokens == NULL || loader->labels == NULL || loader->sample == NULL ||
         (o->resets && loader->resets == NULL))
         return PJRT_NO_MEMORY(call);
@@ -198,6 +211,7 @@ void ttt_loader_free(ttt_loader *loader)
     free(loader->sample);
     free(loader->labels);
     free(loader->tokens);
+    free(loader->which);
     free(loader);
 }
 

@@ -124,6 +124,8 @@ pjrt_status *ttt__metrics_open(const char *run, int64_t step, ttt__metrics **out
 
 pjrt_status *ttt__metrics_sync(ttt__metrics *metrics)
 {
+    if (metrics == NULL)
+        return NULL;
     pjrt_status *st = ttt__log_sync(&metrics->lines);
     return st != NULL ? st : ttt__events_sync(metrics->events);
 }
@@ -195,6 +197,8 @@ pjrt_status *ttt__metrics_put(ttt__metrics *metrics, const char *kind, int64_t s
 {
     char *line;
     size_t size;
+    if (metrics == NULL)
+        return NULL;
     PJRT_TRY(line_of(kind, step, figures, count, &line, &size));
     pjrt_status *st = ttt__log_put(&metrics->lines, line, size);
     free(line);

@@ -23,6 +23,7 @@ typedef struct ttt__figure {
     bool whole; /* written as an integer */
 } ttt__figure;
 
+/* NULL in processes that keep none: everything below takes it and does nothing. */
 typedef struct ttt__metrics ttt__metrics;
 /* Lines of steps above `step`, which the run will do again, are dropped, and so is a half line at
  * the end; TensorBoard is told to forget them too. A run begins with step 0. */

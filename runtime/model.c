@@ -1,6 +1,6 @@
 /* Parameters between files, seeds and devices. */
 #include "model/ttt_model_files.h"
-#include "runtime/ttt_runtime.h"
+#include "runtime/internal.h"
 
 #include <limits.h>
 #include <math.h>
@@ -98,33 +98,57 @@ static void quantise(float *values, int64_t rows, int64_t columns, float *scale)
 }
 
 /* As the device is to have it, in the same memory. */
-static void convert(const ttt_param *p, hlo_type type, void *values, float *scale)
+static void pack(const ttt_param *p, float *values, float *scale)
 {
-    size_t count = elements_of(p);
-    if (p->packed && p->shape.type == HLO_S8)
+    if (p->shape.type == HLO_S8)
         quantise(values, p->shape.dims[0], p->shape.dims[1], scale);
-    else if (p->packed && p->shape.type == HLO_BF16)
-        ttt_from_f32(HLO_BF16, values, count, values);
-    else if (!p->packed && type == HLO_F64)
-        widen(values, count);
+    else if (p->shape.type == HLO_BF16)
+        ttt_from_f32(HLO_BF16, values, elements_of(p), values);
 }
 
+typedef struct reading {
+    const ttt_params *params;
+    int index;
+    const ttt_tensors *tensors;
+    hlo_type type;
+} reading;
+
+static pjrt_status *read_block(void *ctx, const ttt_block *block, void *out)
+{
+    const reading *r = ctx;
+    ttt_error error;
+    if (!ttt_params_load_block(r->params, r->index, r->tensors, block->start, block->limit, out,
+                               &error))
+        return ttt_failed(&error);
+    if (r->type == HLO_F64)
+        widen(out, (size_t)ttt__block_elements(block, r->params->list[r->index].shape.rank));
+    return NULL;
+}
+
+/* Only the blocks of this process are read. */
 static pjrt_status *load_one(ttt_model *model, int index, const ttt_tensors *tensors, hlo_type type)
+{
+    const ttt_param *p = &model->params->list[index];
+    return ttt_array_make(model->place, typed(p, type), p->spec, read_block,
+                          &(reading){model->params, index, tensors, type}, &model->weights[index]);
+}
+
+/* What is packed is read whole: it is for one device. */
+static pjrt_status *load_packed(ttt_model *model, int index, const ttt_tensors *tensors)
 {
     const ttt_param *p = &model->params->list[index];
     bool scaled = p->packed && p->shape.type == HLO_S8;
     ttt_error error;
     pjrt_status *st = NULL;
-    void *values = malloc(elements_of(p) * (type == HLO_F64 ? 8 : 4));
+    float *values = malloc(elements_of(p) * sizeof *values);
     float *scale = scaled ? malloc((size_t)p->shape.dims[0] * sizeof *scale) : NULL;
     if (values == NULL || (scaled && scale == NULL))
         st = PJRT_NO_MEMORY(call);
     else if (!ttt_params_load(model->params, index, tensors, values, &error))
         st = ttt_failed(&error);
     if (st == NULL) {
-        convert(p, type, values, scale);
-        st =
-            ttt_array_upload(model->place, typed(p, type), p->spec, values, &model->weights[index]);
+        pack(p, values, scale);
+        st = ttt_array_upload(model->place, p->shape, p->spec, values, &model->weights[index]);
     }
     if (st == NULL && scaled) /* the factors are the next parameter */
         st = ttt_array_upload(model->place, p[1].shape, p[1].spec, scale,
@@ -140,8 +164,10 @@ static pjrt_status *load_weights(ttt_model *model, const ttt_tensors *tensors, h
     if (!ttt_params_match(model->params, tensors, &error))
         return ttt_failed(&error);
     for (int i = 0; i < model->params->count; i++) {
-        if (!model->params->list[i].scales)
-            PJRT_TRY(load_one(model, i, tensors, type));
+        const ttt_param *p = &model->params->list[i];
+        if (!p->scales)
+            PJRT_TRY(p->packed ? load_packed(model, i, tensors)
+                               : load_one(model, i, tensors, type));
     }
     return NULL;
 }
@@ -190,11 +216,8 @@ static pjrt_status *start_block(void *ctx, const ttt_block *block, void *out)
 {
     const start *s = ctx;
     ttt_init_block(s->param, s->seed, block->start, block->limit, out);
-    size_t count = 1;
-    for (int i = 0; i < s->param->shape.rank; i++)
-        count *= (size_t)(block->limit[i] - block->start[i]);
     if (s->type == HLO_F64)
-        widen(out, count);
+        widen(out, (size_t)ttt__block_elements(block, s->param->shape.rank));
     return NULL;
 }
 

@@ -161,20 +161,23 @@ void ttt_program_free(ttt_program *program)
     free(program);
 }
 
-/* One list of buffers after the other, a list a device, as pjrt_execute takes and gives them. */
+/* One list of buffers after the other, a list a device of this process, as pjrt_execute takes and
+ * gives them. */
 static pjrt_status *run(const ttt_program *p, pjrt_buffer **buffers, ttt_array *const *args,
                         int n_args, ttt_array **results)
 {
-    int devices = p->place->n_devices;
-    pjrt_buffer **out = buffers + devices * n_args;
-    for (int d = 0; d < devices; d++) {
+    const ttt_place *place = p->place;
+    pjrt_buffer **out = buffers + place->n_mine * n_args;
+    int at = 0;
+    for (int d = place->first; d < place->first + place->n_mine; d++) {
         for (int i = 0; i < n_args; i++)
-            buffers[d * n_args + i] = args[i]->parts[d];
+            buffers[at++] = args[i]->parts[d];
     }
     PJRT_TRY(pjrt_execute(p->exe, buffers, (size_t)n_args, NULL, out, (size_t)p->n_results, NULL));
-    for (int i = 0; i < p->n_results; i++) {
-        for (int d = 0; d < devices; d++)
-            results[i]->parts[d] = out[d * p->n_results + i];
+    at = 0;
+    for (int d = place->first; d < place->first + place->n_mine; d++) {
+        for (int i = 0; i < p->n_results; i++)
+            results[i]->parts[d] = out[at++];
     }
     return NULL;
 }

@@ -1,4 +1,5 @@
 /* Checkpoints written beside training: the state is copied, and a thread does the rest. */
+#include "runtime/internal.h"
 #include "runtime/thread.h"
 #include "runtime/train_state.h"
 
@@ -11,7 +12,8 @@ struct ttt__saver {
     ttt__store *store;
     const ttt_config *config;
     const ttt_params *params;
-    float **copies; /* TTT__SETS x params, allocated when first needed and kept */
+    float **copies;     /* TTT__SETS x params, allocated when first needed and kept */
+    ttt__pieces pieces; /* of several processes instead: those of this one have their copies */
     pthread_t thread;
     bool started;
     pthread_mutex_t mutex;
@@ -30,6 +32,8 @@ static void write_one(ttt__saver *s)
         .step = s->step, .config = s->config, .params = s->params, .training = s->training};
     for (int i = 0; i < TTT__SETS; i++)
         snapshot.sets[i] = (const float *const *)s->copies + i * count;
+    snapshot.pieces = s->pieces.list;
+    snapshot.n_pieces = s->pieces.count;
     double start = ttt__seconds();
     s->last = (ttt__saved){.step = s->step, .failed = ttt__store_write(s->store, &snapshot)};
     s->last.seconds = ttt__seconds() - start;
@@ -60,8 +64,27 @@ static void *work(void *ctx)
     return NULL;
 }
 
+static pjrt_status *copy_pieces(ttt__saver *s, const ttt__state *state)
+{
+    for (int i = 0; i < s->pieces.count; i++) {
+        ttt__piece *p = &s->pieces.list[i];
+        int rank = s->params->list[p->param].shape.rank;
+        size_t size = (size_t)ttt__block_elements(&p->block, rank) * sizeof(float);
+        if (p->process != ttt_world_rank(state->place->world))
+            continue;
+        if (p->values == NULL && (p->values = malloc(size + 1)) == NULL)
+            return PJRT_NO_MEMORY(call);
+        PJRT_TRY(ttt__array_part(state->arrays[p->set * s->params->count + p->param],
+                                 s->pieces.devices[i], p->values, size));
+    }
+    return NULL;
+}
+
+/* ---- life --------------------------------------------------------------------------------------
+ */
+
 pjrt_status *ttt__saver_new(ttt__store *store, const ttt_config *config, const ttt_params *params,
-                            ttt__saver **out)
+                            const ttt_place *place, ttt__saver **out)
 {
     *out = NULL;
     ttt__saver *s = calloc(1, sizeof *s);
@@ -71,8 +94,11 @@ pjrt_status *ttt__saver_new(ttt__store *store, const ttt_config *config, const t
     s->copies = calloc((size_t)(TTT__SETS * params->count), sizeof *s->copies);
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->changed, NULL);
-    pjrt_status *st =
-        s->copies == NULL ? PJRT_NO_MEMORY(call) : ttt__thread_start(&s->thread, work, s);
+    pjrt_status *st = s->copies == NULL ? PJRT_NO_MEMORY(call) : NULL;
+    if (st == NULL && ttt_world_size(place->world) > 1)
+        st = ttt__pieces_new(place, params, &s->pieces);
+    if (st == NULL)
+        st = ttt__thread_start(&s->thread, work, s);
     s->started = st == NULL;
     if (st != NULL) {
         ttt__saver_free(s);
@@ -106,6 +132,9 @@ void ttt__saver_free(ttt__saver *s)
     forget_last(s);
     for (int i = 0; s->copies != NULL && i < TTT__SETS * s->params->count; i++)
         free(s->copies[i]);
+    for (int i = 0; i < s->pieces.count; i++)
+        free(s->pieces.list[i].values);
+    ttt__pieces_free(&s->pieces);
     free(s->copies);
     pthread_mutex_destroy(&s->mutex);
     pthread_cond_destroy(&s->changed);
@@ -114,6 +143,8 @@ void ttt__saver_free(ttt__saver *s)
 
 static pjrt_status *copy_state(ttt__saver *s, const ttt__state *state)
 {
+    if (s->pieces.list != NULL)
+        return copy_pieces(s, state);
     for (int i = 0; i < state->n - 1; i++) {
         size_t size = ttt_array_bytes(state->arrays[i]);
         if (s->copies[i] == NULL && (s->copies[i] = malloc(size)) == NULL)

@@ -32,9 +32,10 @@ bool ttt__plain_name(const char *name);
 /* Digests of those files of a folder, as they are read. */
 PJRT_MUST_CHECK pjrt_status *ttt__manifest_digest(const char *folder, const ttt__names *names,
                                                   ttt__manifest_files *out);
-/* Every one of them is in the folder, byte for byte; else DATA_LOSS that names it. */
-PJRT_MUST_CHECK pjrt_status *ttt__manifest_verify(const char *folder,
-                                                  const ttt__manifest_files *files);
+/* Every `step`th of them from number `first` on is in the folder, byte for byte; else DATA_LOSS
+ * that names it. */
+PJRT_MUST_CHECK pjrt_status *
+ttt__manifest_verify(const char *folder, const ttt__manifest_files *files, int first, int step);
 /* -1: there is none of that name. */
 int ttt__manifest_find(const ttt__manifest_files *files, const char *name);
 /* As the object "files" of a manifest, and back. NULL when out of memory. */

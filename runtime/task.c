@@ -192,7 +192,7 @@ static pjrt_status *build_losses(building *b, hlo_val labels)
     } else {
         losses = ttt_losses(g, &b->net, &b->in, labels, b->task->diagnostics ? &diagnostics : NULL);
     }
-    ttt_graph_result(b->graph, "losses", losses, b->batch);
+    ttt_graph_result(b->graph, "losses", losses, HLO_SPEC(NULL)); /* for all processes */
     put_diagnostics(b, &diagnostics);
     return NULL;
 }
@@ -246,7 +246,7 @@ static void go_on(building *b, const ttt_states *states, hlo_val *values)
     else
         result = ttt_extend_losses(g, &b->net, states, tokens, labels, moved);
     if (task->kind == TTT_TASK_STREAM)
-        ttt_graph_result(b->graph, "losses", result, b->batch);
+        ttt_graph_result(b->graph, "losses", result, HLO_SPEC(NULL));
     else
         ttt_graph_result(b->graph, "logits", result, HLO_SPEC(b->batch.axes[0], "model"));
     int first = b->graph->n_results;

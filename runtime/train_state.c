@@ -1,5 +1,6 @@
 /* Parameters, moments and the count of steps, on the devices of a place. */
 #include "runtime/train_state.h"
+#include "runtime/internal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -39,31 +40,37 @@ typedef struct filling {
 static pjrt_status *fill(void *ctx, const ttt_block *block, void *out)
 {
     const filling *f = ctx;
-    size_t count = 1;
-    for (int i = 0; i < f->param->shape.rank; i++)
-        count *= (size_t)(block->limit[i] - block->start[i]);
+    int64_t count = ttt__block_elements(block, f->param->shape.rank);
     if (f->zero)
-        memset(out, 0, count * sizeof(float));
+        memset(out, 0, (size_t)count * sizeof(float));
     else
         ttt_init_block(f->param, f->seed, block->start, block->limit, out);
     return NULL;
 }
 
+typedef struct reading {
+    const ttt_params *params;
+    int index;
+    const ttt_tensors *tensors;
+} reading;
+
+static pjrt_status *read_block(void *ctx, const ttt_block *block, void *out)
+{
+    const reading *r = ctx;
+    ttt_error error;
+    return ttt_params_load_block(r->params, r->index, r->tensors, block->start, block->limit, out,
+                                 &error)
+               ? NULL
+               : ttt_failed(&error);
+}
+
+/* Only the blocks of this process are read. */
 static pjrt_status *load_one(ttt__state *state, int index, const ttt_tensors *tensors)
 {
-    const ttt_params *params = state->params;
-    int i = index % params->count;
-    const ttt_param *p = &params->list[i];
-    ttt_error error;
-    float *values = malloc((size_t)hlo_shape_elements(&p->shape) * sizeof *values);
-    if (values == NULL)
-        return PJRT_NO_MEMORY(call);
-    pjrt_status *st =
-        ttt_params_load(params, i, tensors, values, &error)
-            ? ttt_array_upload(state->place, p->shape, p->spec, values, &state->arrays[index])
-            : ttt_failed(&error);
-    free(values);
-    return st;
+    int i = index % state->params->count;
+    const ttt_param *p = &state->params->list[i];
+    return ttt_array_make(state->place, p->shape, p->spec, read_block,
+                          &(reading){state->params, i, tensors}, &state->arrays[index]);
 }
 
 static pjrt_status *load_set(ttt__state *state, int set, const ttt_tensors *tensors)

@@ -27,6 +27,17 @@ void ttt__state_free(ttt__state *state);
 /* ---- on the way to disk ------------------------------------------------------------------------
  */
 
+/* Who saves what of a state in a job: the pieces of all processes, without values, the same list in
+ * each; and the device of the mesh that each is copied from. */
+typedef struct ttt__pieces {
+    ttt__piece *list;
+    int *devices;
+    int count;
+} ttt__pieces;
+PJRT_MUST_CHECK pjrt_status *ttt__pieces_new(const ttt_place *place, const ttt_params *params,
+                                             ttt__pieces *out);
+void ttt__pieces_free(ttt__pieces *pieces); /* not the values */
+
 /* One that ended, or why it did not. */
 typedef struct ttt__saved {
     int64_t step;
@@ -36,10 +47,12 @@ typedef struct ttt__saved {
     pjrt_status *trouble;
 } ttt__saved;
 
-/* A thread that writes checkpoints from a copy of the state on the host. */
+/* A thread that writes checkpoints from a copy of the state on the host; of several processes each
+ * has one, and copies its own share. */
 typedef struct ttt__saver ttt__saver;
 PJRT_MUST_CHECK pjrt_status *ttt__saver_new(ttt__store *store, const ttt_config *config,
-                                            const ttt_params *params, ttt__saver **out);
+                                            const ttt_params *params, const ttt_place *place,
+                                            ttt__saver **out);
 /* Waits for what is under way. */
 void ttt__saver_free(ttt__saver *saver);
 /* Copies the state, which may move on when this returns, and has it written. Waits for the one

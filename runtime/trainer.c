@@ -85,7 +85,7 @@ static int64_t memory_limit(const ttt_place *place)
         ;
     if (file != NULL)
         fclose(file);
-    return kib * 1024 / place->n_devices;
+    return kib * 1024 / place->n_mine;
 }
 
 /* Largest arrays of the state, as one device has them. */
@@ -203,6 +203,8 @@ static pjrt_status *compile(ttt_trainer *t)
     PJRT_TRY(compile_step(t));
     if (t->validation != NULL && !t->options.dry)
         PJRT_TRY(compile_evaluation(t));
+    if (t->plan.processes > 1 && !t->options.dry)
+        PJRT_TRY(ttt__votes_new(t->place, &t->votes));
     t->plan.flops_per_token = ttt_flops_per_token(&t->options.config, t->params, t->plan.time);
     PJRT_TRY(ttt_place_peak(t->place, t->options.compute, &t->plan.peak, &t->plan.peak_measured));
     t->now.compile = ttt__seconds() - start;
@@ -224,8 +226,8 @@ static pjrt_status *find_checkpoint(ttt_trainer *t, ttt__checkpoint **out)
     int64_t *steps;
     int count;
     *out = NULL;
-    if (t->options.resume)
-        return ttt__checkpoint_latest(t->checkpoints, passed_over, t, out);
+    if (t->options.resume) /* all processes come here */
+        return ttt__checkpoint_latest(t->checkpoints, &t->meetings, passed_over, t, out);
     PJRT_TRY(ttt__checkpoint_list(t->checkpoints, &steps, &count));
     free(steps);
     if (count > 0)
@@ -272,16 +274,19 @@ static pjrt_status *restore(ttt_trainer *t, const ttt__checkpoint *checkpoint)
     return NULL;
 }
 
+/* The first process holds it for all. */
 static pjrt_status *take_folder(ttt_trainer *t)
 {
     const ttt_trainer_options *o = &t->options;
-    ttt__store_options keep = {.keep = o->keep, .milestone = o->milestone};
-    PJRT_TRY(ttt__folder_make(o->run));
-    PJRT_TRY(ttt__lock_take(o->run, &t->lock));
+    ttt__store_options keep = {.keep = o->keep, .milestone = o->milestone, .world = o->world};
+    if (t->first) {
+        PJRT_TRY(ttt__folder_make(o->run));
+        PJRT_TRY(ttt__lock_take(o->run, &t->lock));
+    }
     return ttt__store_open(t->checkpoints, &keep, &t->store);
 }
 
-static pjrt_status *begin_run(ttt_trainer *t)
+static pjrt_status *begin_folder(ttt_trainer *t)
 {
     const ttt_trainer_options *o = &t->options;
     double elapsed = ttt__run_elapsed(o->run), known = ttt_goodput_total(&t->before);
@@ -289,14 +294,15 @@ static pjrt_status *begin_run(ttt_trainer *t)
         t->before.lost += elapsed - known;
     PJRT_TRY(ttt__run_describe(t));
     /* Without a checkpoint nothing that was done counts. */
-    PJRT_TRY(ttt__metrics_open(o->run, t->saved_step, &t->metrics));
-    PJRT_TRY(ttt__saver_new(t->store, &o->config, t->params, &t->saver));
-    ttt_loader_options rows = {.time = t->plan.time,
-                               .batch = t->plan.batch,
-                               .rows = t->plan.batch,
-                               .seed = (uint64_t)o->recipe.seed,
-                               .resets = o->resets};
-    return ttt_loader_new(t->train, &rows, t->position, &t->loader);
+    return ttt__metrics_open(o->run, t->saved_step, &t->metrics);
+}
+
+static pjrt_status *begin_run(ttt_trainer *t)
+{
+    if (t->first)
+        PJRT_TRY(begin_folder(t));
+    PJRT_TRY(ttt__saver_new(t->store, &t->options.config, t->params, t->place, &t->saver));
+    return ttt__trainer_load(t);
 }
 
 /* ---- a trainer ---------------------------------------------------------------------------------
@@ -306,7 +312,8 @@ static pjrt_status *open_place(ttt_trainer *t)
 {
     const ttt_trainer_options *o = &t->options;
     ttt_error error;
-    PJRT_TRY(ttt_place_open(o->plugin == NULL ? "cpu" : o->plugin, &o->mesh, &t->place));
+    PJRT_TRY(
+        ttt_place_open_world(o->plugin == NULL ? "cpu" : o->plugin, &o->mesh, o->world, &t->place));
     if (o->cache != NULL)
         PJRT_TRY(ttt_place_cache(t->place, o->cache));
     t->params = ttt_params_new(&o->config, TTT_STACKED, &error);
@@ -318,22 +325,30 @@ static pjrt_status *open_place(ttt_trainer *t)
     return NULL;
 }
 
-static pjrt_status *open_trainer(ttt_trainer *t, ttt__checkpoint **checkpoint)
+static pjrt_status *prepare(ttt_trainer *t)
 {
     const ttt_trainer_options *o = &t->options;
     PJRT_TRY(check_options(o));
     PJRT_TRY(ttt__path_join(o->run, "checkpoints", t->checkpoints));
     PJRT_TRY(ttt__history_new(o->window, &t->history));
     PJRT_TRY(open_data(t));
-    if (!o->dry)
-        PJRT_TRY(take_folder(t));
-    PJRT_TRY(recall(t, checkpoint));
-    PJRT_TRY(open_place(t));
-    PJRT_TRY(compile(t));
-    if (o->dry)
+    return o->dry ? NULL : take_folder(t);
+}
+
+/* Of several processes none goes on to the next part before all are through with this one, or one
+ * has failed: then all have. */
+static pjrt_status *open_trainer(ttt_trainer *t, ttt__checkpoint **checkpoint)
+{
+    ttt__meetings *all = &t->meetings;
+    PJRT_TRY(ttt__meet(all, prepare(t)));
+    PJRT_TRY(ttt__trainer_compare(t));
+    PJRT_TRY(ttt__meet(all, recall(t, checkpoint)));
+    PJRT_TRY(ttt__meet(all, open_place(t)));
+    PJRT_TRY(ttt__meet(all, compile(t)));
+    if (t->options.dry)
         return NULL;
-    PJRT_TRY(restore(t, *checkpoint));
-    return begin_run(t);
+    PJRT_TRY(ttt__meet(all, restore(t, *checkpoint)));
+    return ttt__meet(all, begin_run(t));
 }
 
 pjrt_status *ttt_trainer_new(const ttt_trainer_options *options, ttt_trainer **out)
@@ -344,6 +359,9 @@ pjrt_status *ttt_trainer_new(const ttt_trainer_options *options, ttt_trainer **o
         return PJRT_NO_MEMORY(call);
     const ttt_recipe *recipe = &options->recipe;
     t->options = *options;
+    t->meetings = (ttt__meetings){.world = options->world, .name = "train"};
+    t->first = ttt_world_rank(options->world) == 0;
+    t->plan.processes = ttt_world_size(options->world);
     t->begun = t->last_save = ttt__seconds();
     t->saved_step = -1;
     t->last_loss = NAN;
@@ -373,10 +391,13 @@ void ttt_trainer_free(ttt_trainer *t)
     if (t == NULL)
         return;
     ttt__saver_free(t->saver);
+    ttt__votes_free(t->votes);
     ttt__metrics_free(t->metrics);
     ttt_loader_free(t->loader);
-    ttt_array *pending[] = {t->pending.loss, t->pending.norm, t->pending.rate, t->pending.skipped};
-    for (int i = 0; i < 4; i++)
+    free(t->row_at);
+    ttt_array *pending[] = {t->pending.loss, t->pending.norm, t->pending.rate, t->pending.skipped,
+                            t->pending.votes};
+    for (int i = 0; i < 5; i++)
         ttt_array_free(pending[i]);
     ttt__state_free(&t->state);
     ttt__history_free(&t->history);

@@ -7,12 +7,21 @@
 #include "runtime/metrics.h"
 #include "runtime/train_state.h"
 #include "runtime/ttt_trainer.h"
+#include "runtime/votes.h"
 
 /* What is queued, and whose result is not read yet. */
 typedef struct ttt__pending {
     int64_t step; /* 0: nothing */
     ttt_array *loss, *norm, *rate, *skipped;
+    ttt_array *votes; /* of several processes */
 } ttt__pending;
+
+/* What a step takes beside the state, and which arguments they are. */
+enum { TTT__INPUTS = 4 };
+typedef struct ttt__step_inputs {
+    ttt_array *list[TTT__INPUTS];
+    int places[TTT__INPUTS], count;
+} ttt__step_inputs;
 
 enum { TTT__STEP_TIMES = 1024 }; /* of which the median is told */
 
@@ -20,13 +29,18 @@ struct ttt_trainer {
     ttt_trainer_options options;
     ttt_train_plan plan;
     double begun; /* on the clock */
+    bool first;   /* of several processes the one that keeps the folder */
     ttt_place *place;
     ttt_params *params;
     ttt_dataset *train, *validation; /* validation: NULL when there is none */
     ttt_loader *loader;
+    int64_t *row_at; /* [batch]: which row of the loader's it is; -1: another process's */
     ttt_train_places at;
     ttt_program *program;
     ttt_evaluator *evaluator; /* NULL: no evaluation */
+    ttt__meetings meetings;
+    ttt__votes *votes;   /* of several processes */
+    ttt__wishes decided; /* by all, with the last step that was read */
     ttt__lock *lock;
     ttt__store *store;
     ttt__saver *saver;
@@ -55,6 +69,15 @@ struct ttt_trainer {
 void ttt__trainer_hear(const ttt_trainer *t, const ttt_event *event);
 void ttt__trainer_note(const ttt_trainer *t, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* All processes have the same options and data; the one that has not is named. */
+PJRT_MUST_CHECK pjrt_status *ttt__trainer_compare(ttt_trainer *t);
+
+/* The loader of this process's rows; then the inputs of one step after another, which are freed
+ * also when that failed. */
+PJRT_MUST_CHECK pjrt_status *ttt__trainer_load(ttt_trainer *t);
+PJRT_MUST_CHECK pjrt_status *ttt__trainer_inputs(ttt_trainer *t, ttt__step_inputs *out);
+void ttt__step_inputs_free(ttt__step_inputs *inputs);
 
 /* Seconds of the run's whole life, and where they went. */
 ttt_goodput ttt__trainer_goodput(const ttt_trainer *t);

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <xxhash.h>
+
 static const char call[] = "train";
 
 /* ---- listeners ---------------------------------------------------------------------------------
@@ -16,7 +18,7 @@ static const char call[] = "train";
 
 void ttt__trainer_hear(const ttt_trainer *t, const ttt_event *event)
 {
-    if (t->options.hear != NULL)
+    if (t->options.hear != NULL && t->first)
         t->options.hear(t->options.ctx, event);
 }
 
@@ -180,6 +182,49 @@ pjrt_status *ttt__trainer_recall(ttt_trainer *t, const ttt__checkpoint *checkpoi
     return NULL;
 }
 
+/* ---- in other processes -----------------------------------------------------------------------
+ */
+
+/* What must be the same everywhere, as text; NULL when out of memory. */
+static char *settings(const ttt_trainer *t)
+{
+    const ttt_trainer_options *o = &t->options;
+    ttt_error error;
+    char hash[33], *config = ttt_config_text(&o->config, &error);
+    hash_text(ttt_dataset_info(t->train)->hash, hash);
+    json_t *all = json_pack(
+        "{s:s, s:s, s:o, s:s, s:o, s:s, s:i, s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:f, s:I, "
+        "s:I}",
+        "version", TTT_VERSION, "config", config == NULL ? "" : config, "recipe",
+        recipe_json(&o->recipe), "data", hash, "mesh", mesh_json(&o->mesh), "compute",
+        hlo_type_name(o->compute), "remat", (int)o->remat, "no_kernels", o->no_kernels, "resets",
+        o->resets, "resume", o->resume, "validation", t->validation != NULL, "accumulation",
+        (json_int_t)o->accumulation, "save_every", (json_int_t)o->save_every, "eval_every",
+        (json_int_t)o->eval_every, "eval_sequences", (json_int_t)o->eval_sequences, "spike",
+        o->spike, "window", (json_int_t)o->window, "abort_after", (json_int_t)o->abort_after);
+    char *text = json_dumps(all, JSON_COMPACT | JSON_SORT_KEYS);
+    json_decref(all);
+    free(config);
+    return text;
+}
+
+pjrt_status *ttt__trainer_compare(ttt_trainer *t)
+{
+    char *text = settings(t);
+    XXH128_canonical_t mine = {{0}}, first;
+    pjrt_status *st = text == NULL ? PJRT_NO_MEMORY(call) : NULL;
+    if (text != NULL)
+        XXH128_canonicalFromHash(&mine, XXH3_128bits(text, strlen(text)));
+    free(text);
+    first = mine;
+    PJRT_TRY(ttt__meet_told(&t->meetings, st, &first, sizeof first));
+    if (memcmp(&mine, &first, sizeof mine) != 0)
+        st = PJRT_FAIL(INVALID_ARGUMENT, call,
+                       "started with other options or other data than the first process: all need "
+                       "the same");
+    return ttt__meet(&t->meetings, st);
+}
+
 /* ---- in the folder -----------------------------------------------------------------------------
  */
 
@@ -214,13 +259,14 @@ static json_t *environment(const ttt_trainer *t)
     gethostname(host, sizeof host - 1);
     strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &utc));
     const pjrt_client *client = t->place->client;
-    return json_pack(
-        "{s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:i, s:I, s:s, s:s, s:o}", "time", now, "host", host,
-        "version", TTT_VERSION, "processors", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "platform",
-        pjrt_client_platform(client), "platform_version", pjrt_client_platform_version(client),
-        "device", t->plan.device, "devices", t->plan.devices, "step", (json_int_t)t->step, "data",
-        t->options.data, "tokenizer", tokenizer_name(t), "command",
-        t->options.command == NULL ? json_null() : json_string(t->options.command));
+    return json_pack("{s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:i, s:i, s:I, s:s, s:s, s:o}", "time",
+                     now, "host", host, "version", TTT_VERSION, "processors",
+                     (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "platform",
+                     pjrt_client_platform(client), "platform_version",
+                     pjrt_client_platform_version(client), "device", t->plan.device, "devices",
+                     t->plan.devices, "processes", t->plan.processes, "step", (json_int_t)t->step,
+                     "data", t->options.data, "tokenizer", tokenizer_name(t), "command",
+                     t->options.command == NULL ? json_null() : json_string(t->options.command));
 }
 
 static pjrt_status *write_environment(const ttt_trainer *t)

@@ -9,9 +9,21 @@
 
 static const char call[] = "train";
 
-static bool stopping(const ttt_trainer *t)
+static bool told_to_stop(const ttt_trainer *t)
 {
     return t->options.stop != NULL && atomic_load(t->options.stop) != 0;
+}
+
+/* Several processes stop when all know of it. */
+static bool stopping(const ttt_trainer *t)
+{
+    return t->votes == NULL ? told_to_stop(t) : t->decided.of[TTT__VOTE_STOP] != 0;
+}
+
+static bool save_is_late(const ttt_trainer *t)
+{
+    double after = t->options.save_seconds;
+    return after > 0 && ttt__seconds() - t->last_save >= after;
 }
 
 /* ---- figures -----------------------------------------------------------------------------------
@@ -92,7 +104,7 @@ static pjrt_status *record_step(ttt_trainer *t, const ttt_step_figures *f)
 /* ---- a step ------------------------------------------------------------------------------------
  */
 
-static pjrt_status *read_figures(const ttt__pending *p, ttt_step_figures *f)
+static pjrt_status *read_figures(const ttt__pending *p, ttt_step_figures *f, ttt__wishes *decided)
 {
     float values[3];
     ttt_array *const arrays[3] = {p->loss, p->norm, p->rate};
@@ -100,6 +112,8 @@ static pjrt_status *read_figures(const ttt__pending *p, ttt_step_figures *f)
     for (int i = 0; i < 3; i++)
         PJRT_TRY(ttt_array_download(arrays[i], &values[i], sizeof values[i]));
     PJRT_TRY(ttt_array_download(p->skipped, &skipped, sizeof skipped));
+    if (p->votes != NULL)
+        PJRT_TRY(ttt__votes_read(p->votes, decided));
     *f = (ttt_step_figures){
         .loss = values[0], .norm = values[1], .rate = values[2], .skipped = skipped != 0};
     return NULL;
@@ -111,6 +125,7 @@ static void forget_pending(ttt_trainer *t)
     ttt_array_free(t->pending.norm);
     ttt_array_free(t->pending.rate);
     ttt_array_free(t->pending.skipped);
+    ttt_array_free(t->pending.votes);
     t->pending = (ttt__pending){0};
 }
 
@@ -134,7 +149,7 @@ static pjrt_status *settle(ttt_trainer *t)
     ttt_step_figures f;
     if (t->pending.step == 0)
         return NULL;
-    PJRT_TRY(read_figures(&t->pending, &f));
+    PJRT_TRY(read_figures(&t->pending, &f, &t->decided));
     forget_pending(t);
     f.seconds = lap(t);
     t->times[t->n_times++ % TTT__STEP_TIMES] = f.seconds;
@@ -152,42 +167,6 @@ static pjrt_status *settle(ttt_trainer *t)
     return tell_skips(t, &f);
 }
 
-enum { INPUTS = 4 };
-
-/* The batch and the limits on their way to the devices. */
-static pjrt_status *upload(ttt_trainer *t, const ttt_batch *batch, ttt_array *inputs[INPUTS],
-                           int places[INPUTS], int *count)
-{
-    const ttt_trainer_options *o = &t->options;
-    float limits[TTT__FIGURES];
-    /* Steps up to the one before the last: the last one's result is not known yet. */
-    ttt__history_limits(&t->history, t->step - 1, o->spike, limits);
-    int64_t parts = o->accumulation;
-    hlo_shape ids = HLO_SHAPE(HLO_S32, parts, t->plan.batch / parts, t->plan.time), marks = ids;
-    marks.type = HLO_PRED;
-    hlo_spec rows = HLO_SPEC(NULL, "data+fsdp"), whole = HLO_SPEC(NULL);
-    const struct {
-        int place;
-        const hlo_shape shape;
-        hlo_spec spec;
-        const void *data;
-    } list[INPUTS] = {
-        {t->at.tokens, ids, rows, batch->tokens},
-        {t->at.labels, ids, rows, batch->labels},
-        {t->at.limits, HLO_SHAPE(HLO_F32, TTT__FIGURES), whole, limits},
-        {t->at.resets, marks, rows, batch->resets},
-    };
-    for (int i = 0; i < INPUTS; i++) {
-        if (list[i].place < 0)
-            continue;
-        places[*count] = list[i].place;
-        PJRT_TRY(
-            ttt_array_upload(t->place, list[i].shape, list[i].spec, list[i].data, &inputs[*count]));
-        ++*count;
-    }
-    return NULL;
-}
-
 /* The new state takes the old one's place; what else came of the step is read later. */
 static void take_results(ttt_trainer *t, ttt_array **results)
 {
@@ -202,7 +181,7 @@ static void take_results(ttt_trainer *t, ttt_array **results)
                                 .skipped = results[t->at.skipped]};
 }
 
-static pjrt_status *launch(ttt_trainer *t, ttt_array *const *inputs, const int *places, int count)
+static pjrt_status *launch(ttt_trainer *t, const ttt__step_inputs *inputs)
 {
     size_t room = (size_t)(t->at.n_arguments + t->at.n_results);
     ttt_array **args = calloc(room, sizeof(ttt_array *));
@@ -210,8 +189,8 @@ static pjrt_status *launch(ttt_trainer *t, ttt_array *const *inputs, const int *
         return PJRT_NO_MEMORY(call);
     ttt_array **results = args + t->at.n_arguments;
     memcpy(args, t->state.arrays, (size_t)t->state.n * sizeof(ttt_array *));
-    for (int i = 0; i < count; i++)
-        args[places[i]] = inputs[i];
+    for (int i = 0; i < inputs->count; i++)
+        args[inputs->places[i]] = inputs->list[i];
     pjrt_status *st = ttt_program_run(t->program, args, t->at.n_arguments, results);
     if (st == NULL)
         take_results(t, results);
@@ -219,25 +198,34 @@ static pjrt_status *launch(ttt_trainer *t, ttt_array *const *inputs, const int *
     return st;
 }
 
+/* What this process wishes; when to save by the clock is the first one's to say. */
+static pjrt_status *vote(ttt_trainer *t)
+{
+    ttt__wishes mine = {{0}};
+    if (t->votes == NULL)
+        return NULL;
+    mine.of[TTT__VOTE_STOP] = told_to_stop(t);
+    mine.of[TTT__VOTE_SAVE] = t->first && save_is_late(t);
+    return ttt__votes_cast(t->votes, &mine, &t->pending.votes);
+}
+
 /* Queues a step, then reads the one before. */
 static pjrt_status *one_step(ttt_trainer *t)
 {
-    ttt_array *inputs[INPUTS] = {NULL};
-    int places[INPUTS], count = 0;
+    ttt__step_inputs inputs;
     ttt__pending before;
-    ttt_batch batch;
-    PJRT_TRY(ttt_loader_next(t->loader, &batch));
-    pjrt_status *st = upload(t, &batch, inputs, places, &count);
+    pjrt_status *st = ttt__trainer_inputs(t, &inputs);
     before = t->pending;
     if (st == NULL)
-        st = launch(t, inputs, places, count);
-    for (int i = 0; i < count; i++)
-        ttt_array_free(inputs[i]);
+        st = launch(t, &inputs);
+    ttt__step_inputs_free(&inputs);
     PJRT_TRY(st);
     t->position += t->plan.batch;
+    st = vote(t);
     ttt__pending queued = t->pending;
     t->pending = before;
-    st = settle(t);
+    if (st == NULL)
+        st = settle(t);
     forget_pending(t); /* of a step that failed */
     t->pending = queued;
     return st;
@@ -296,6 +284,7 @@ static pjrt_status *save(ttt_trainer *t)
     PJRT_TRY(hear_saver(t, true));
     PJRT_TRY(ttt__metrics_sync(t->metrics));
     PJRT_TRY(ttt__saver_put(t->saver, &t->state, t->step, ttt__trainer_record(t)));
+    t->decided.of[TTT__VOTE_SAVE] = 0;
     t->last_save = t->mark = ttt__seconds();
     t->last_stall = t->mark - start;
     t->now.save += t->last_stall;
@@ -374,9 +363,8 @@ static pjrt_status *evaluate(ttt_trainer *t)
 
 static bool save_is_due(const ttt_trainer *t)
 {
-    const ttt_trainer_options *o = &t->options;
-    return (o->save_every > 0 && t->step % o->save_every == 0) ||
-           (o->save_seconds > 0 && ttt__seconds() - t->last_save >= o->save_seconds);
+    bool late = t->votes == NULL ? save_is_late(t) : t->decided.of[TTT__VOTE_SAVE] != 0;
+    return late || (t->options.save_every > 0 && t->step % t->options.save_every == 0);
 }
 
 static bool evaluation_is_due(const ttt_trainer *t)

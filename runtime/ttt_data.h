@@ -130,7 +130,8 @@ PJRT_MUST_CHECK pjrt_status *ttt_dataset_read(const ttt_dataset *data, int64_t s
 typedef struct ttt_loader_options {
     int64_t time;
     int64_t batch;           /* rows of a batch, of all processes */
-    int64_t first_row, rows; /* those of this process */
+    int64_t first_row, rows; /* those of this process: `rows` from first_row on */
+    const int64_t *which;    /* or these `rows`, by their numbers in a batch; NULL: as above */
     uint64_t seed;
     bool in_order; /* no permutation: for evaluation */
     bool resets;   /* fill in ttt_batch.resets */

@@ -37,7 +37,9 @@
  *  - Runs are queued: a failure of the device shows when a result is downloaded.
  *  - Names of axes in a spec are not copied: string constants.
  *
- * Of one process all devices of a mesh are its own; of several see ttt_place_open_world.
+ * A mesh may be over the devices of several processes (runtime/ttt_processes.h). Each of them then
+ * makes the same calls in the same order, has the parts of arrays that are on its own devices, and
+ * can download what these have all of: what all are to read is made a result that is not split.
  */
 #ifndef RUNTIME_TTT_RUNTIME_H
 #define RUNTIME_TTT_RUNTIME_H
@@ -144,20 +146,22 @@ typedef struct ttt_array {
     const ttt_place *place;
     hlo_shape shape; /* of the whole */
     hlo_spec spec;
-    pjrt_buffer *parts[]; /* one a device; dead after the array was donated */
+    /* One a device, NULL of other processes' devices; dead after the array was donated. */
+    pjrt_buffer *parts[];
 } ttt_array;
 
 /* Fills in a block of an array, dense and row-major. */
 typedef pjrt_status *(*ttt_array_source)(void *ctx, const ttt_block *block, void *out);
 
-/* From its blocks: each is asked for once, however many devices have it. */
+/* From its blocks: each that a device of this process has is asked for once. */
 PJRT_MUST_CHECK pjrt_status *ttt_array_make(const ttt_place *place, hlo_shape shape, hlo_spec spec,
                                             ttt_array_source get, void *ctx, ttt_array **out);
 /* From the whole on the host, dense and row-major, and back. */
 PJRT_MUST_CHECK pjrt_status *ttt_array_upload(const ttt_place *place, hlo_shape shape,
                                               hlo_spec spec, const void *data, ttt_array **out);
 PJRT_MUST_CHECK pjrt_status *ttt_array_download(const ttt_array *array, void *data, size_t size);
-/* Returns when all parts are there, or why they will not be. */
+/* Returns when all parts are there, or why they will not be. This and the download end with an
+ * error, too, when a process of the job is lost. */
 PJRT_MUST_CHECK pjrt_status *ttt_array_wait(const ttt_array *array);
 void ttt_array_free(ttt_array *array);
 /* Bytes of the whole on the host. */

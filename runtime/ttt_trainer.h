@@ -24,6 +24,11 @@
  *     checkpoints/step-00001000/  each a model in Hugging Face's form with the optimiser beside it
  *     lock                        held by the one process that may write here
  *
+ * With several processes (runtime/ttt_processes.h) each has a trainer with the same options and its
+ * own devices' share of the state, the rows and the checkpoints; the first one alone keeps the
+ * folder and speaks to `hear`. They stop at the same step, whoever of them was told to, and when
+ * one is lost the others end with an error that names it. The folder must be the same for all.
+ *
  * A run may be killed at any moment. The next one with `resume` goes on from the newest whole
  * checkpoint, and on the same mesh does bit for bit what the first would have done. Nothing here
  * prints: what there is to say is handed to `hear`.
@@ -128,6 +133,7 @@ typedef struct ttt_trainer_options {
     const char *start; /* folder of a model whose weights a new run begins with; NULL: the seed's */
     const char *plugin; /* NULL: "cpu" */
     ttt_mesh mesh;
+    ttt_world *world;  /* NULL: one process; outlives the trainer */
     const char *cache; /* folder of compiled programs; NULL: none */
     hlo_type compute;  /* f32 or bf16; parameters and moments are f32 */
     ttt_remat remat;
@@ -174,7 +180,7 @@ typedef struct ttt_train_plan {
     int64_t samples;     /* of one pass over the data */
     double epochs;       /* passes that all steps need */
     int64_t step;        /* done already, by the checkpoint that is resumed */
-    int devices;
+    int devices, processes;
     const char *device;       /* its kind */
     pjrt_memory_stats memory; /* of the step's program on one device, by the compiler */
     int64_t needed, limit;    /* bytes of a device; limit 0: not known */

@@ -140,7 +140,8 @@ int cmd_parse(const cmd_spec *spec, int argc, char **argv, cmd_common *common, v
 
 int cmd_fail(const cmd_common *common, pjrt_status *st)
 {
-    fprintf(stderr, "ttt: %s\n", pjrt_status_text(st));
+    fprintf(stderr, "ttt: %s%s%s\n", common->process == NULL ? "" : common->process,
+            common->process == NULL ? "" : ": ", pjrt_status_text(st));
     if (common->verbose) {
         const char *rest = strchr(pjrt_status_message(st), '\n');
         fprintf(stderr, "%s%s(noticed at %s)\n", rest == NULL ? "" : rest + 1,

@@ -16,7 +16,8 @@ enum { CMD_OK = 0, CMD_FAILED = 1, CMD_WRONG_USE = 2 };
 
 typedef struct cmd_common {
     bool json, verbose;
-    const char *plugin; /* "cpu" unless --plugin */
+    const char *plugin;  /* "cpu" unless --plugin */
+    const char *process; /* of several: which this is; NULL: one alone */
 } cmd_common;
 
 /* An option of a subcommand beside the common ones, and where in its options struct it goes. */

@@ -155,8 +155,11 @@ static void hear(void *ctx, const ttt_event *e)
 
 static void show_plan(const showing *s, const ttt_train_plan *p, const ttt_trainer_options *o)
 {
-    say(s, "%s, %lld parameters, on %d x %s; %s a step of %lld x %lld tokens, %s\n",
-        ttt_mixer_name(o->config.mixer), (long long)p->parameters, p->devices, p->device,
+    char several[40] = "";
+    if (p->processes > 1)
+        snprintf(several, sizeof several, " in %d processes", p->processes);
+    say(s, "%s, %lld parameters, on %d x %s%s; %s a step of %lld x %lld tokens, %s\n",
+        ttt_mixer_name(o->config.mixer), (long long)p->parameters, p->devices, p->device, several,
         cmd_quantity(p->flops_per_token * (double)o->recipe.batch_tokens, "FLOP"),
         (long long)p->batch, (long long)p->time, hlo_type_name(o->compute));
     say(s, "data: %lld samples, %.2f passes in %lld steps\n", (long long)p->samples, p->epochs,
@@ -175,18 +178,18 @@ static void show_plan(const showing *s, const ttt_train_plan *p, const ttt_train
 
 static json_t *plan_json(const ttt_train_plan *p)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:f, s:I, s:i, s:s, s:I, s:I, s:I, s:I, s:f, s:o, s:o, "
-                     "s:f, s:b}",
-                     "parameters", (json_int_t)p->parameters, "batch", (json_int_t)p->batch,
-                     "context", (json_int_t)p->time, "samples", (json_int_t)p->samples, "epochs",
-                     p->epochs, "step", (json_int_t)p->step, "devices", p->devices, "device",
-                     p->device, "argument_bytes", (json_int_t)p->memory.arguments, "temp_bytes",
-                     (json_int_t)p->memory.temp, "needed_bytes", (json_int_t)p->needed,
-                     "limit_bytes", (json_int_t)p->limit, "flops_per_token", p->flops_per_token,
-                     "peak_flops", p->peak > 0 ? json_real(p->peak) : json_null(),
-                     "most_tokens_per_second",
-                     p->peak > 0 ? json_real(p->peak / p->flops_per_token) : json_null(),
-                     "compile_seconds", p->compile_seconds, "cached", p->cached);
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:f, s:I, s:i, s:i, s:s, s:I, s:I, s:I, s:I, s:f, s:o, s:o, "
+        "s:f, s:b}",
+        "parameters", (json_int_t)p->parameters, "batch", (json_int_t)p->batch, "context",
+        (json_int_t)p->time, "samples", (json_int_t)p->samples, "epochs", p->epochs, "step",
+        (json_int_t)p->step, "devices", p->devices, "processes", p->processes, "device", p->device,
+        "argument_bytes", (json_int_t)p->memory.arguments, "temp_bytes", (json_int_t)p->memory.temp,
+        "needed_bytes", (json_int_t)p->needed, "limit_bytes", (json_int_t)p->limit,
+        "flops_per_token", p->flops_per_token, "peak_flops",
+        p->peak > 0 ? json_real(p->peak) : json_null(), "most_tokens_per_second",
+        p->peak > 0 ? json_real(p->peak / p->flops_per_token) : json_null(), "compile_seconds",
+        p->compile_seconds, "cached", p->cached);
 }
 
 static int show_dry_run(const showing *s, const train_merged *m, const ttt_train_plan *plan)
@@ -277,9 +280,11 @@ static FILE *open_log(const char *run)
     return fopen(path, "a");
 }
 
+/* The first of several processes alone has anything to say. */
 static int train(const train_choices *c, const cmd_common *common, train_merged *m)
 {
     progress_line bar = progress_begin();
+    bool speaks = ttt_world_rank(m->options.world) == 0;
     showing s = {.choices = c, .json = common->json, .bar = &bar, .first = -1};
     ttt_trainer *trainer;
     ttt_train_summary summary;
@@ -293,22 +298,47 @@ static int train(const train_choices *c, const cmd_common *common, train_merged 
     if (st != NULL)
         return cmd_fail(common, st);
     const ttt_train_plan *plan = ttt_trainer_plan(trainer);
-    int code;
+    int code = CMD_OK;
     if (c->dry_run) {
-        code = show_dry_run(&s, m, plan);
+        if (speaks)
+            code = show_dry_run(&s, m, plan);
     } else {
-        s.log = open_log(c->run);
-        show_plan(&s, plan, &m->options);
+        s.log = speaks ? open_log(c->run) : NULL;
+        if (speaks)
+            show_plan(&s, plan, &m->options);
         st = ttt_trainer_run(trainer, &summary);
         progress_end(&bar);
-        code = st == NULL ? show_summary(&s, &summary, plan) : CMD_FAILED;
+        if (st == NULL && speaks)
+            code = show_summary(&s, &summary, plan);
         if (st != NULL && s.log != NULL)
             fprintf(s.log, "%s\n", pjrt_status_text(st));
         if (s.log != NULL)
             fclose(s.log);
     }
+    if (st != NULL) {
+        code = cmd_fail(common, st);
+        world_abandon(m->options.world);
+    }
     ttt_trainer_free(trainer);
-    return st == NULL ? code : cmd_fail(common, st);
+    return code;
+}
+
+/* With all processes of the job there. */
+static int join_and_train(const train_choices *c, cmd_common *common, const char *command)
+{
+    train_merged merged = {0};
+    ttt_world *world = NULL;
+    pjrt_status *st = world_join(&c->world, common, &world);
+    if (st == NULL)
+        st = train_merge(c, common, &merged);
+    merged.options.command = command;
+    merged.options.world = world;
+    int code = st == NULL ? train(c, common, &merged) : cmd_fail(common, st);
+    if (st != NULL)
+        world_abandon(world);
+    train_merged_free(&merged);
+    world_leave(world);
+    return code;
 }
 
 int cmd_train(int argc, char **argv)
@@ -316,17 +346,14 @@ int cmd_train(int argc, char **argv)
     cmd_common common;
     cmd_operands operands;
     train_choices chosen = TRAIN_CHOICES;
-    train_merged merged = {0};
     char *command = command_line(argc, argv);
     int code = cmd_parse(train_spec(), argc, argv, &common, &chosen, &operands);
     if (code < 0)
         code = check_use(&operands, &chosen);
-    if (code < 0) {
-        pjrt_status *st = train_merge(&chosen, &common, &merged);
-        merged.options.command = command;
-        code = st == NULL ? train(&chosen, &common, &merged) : cmd_fail(&common, st);
-        train_merged_free(&merged);
-    }
+    if (code < 0)
+        code = world_check_use(train_spec(), &chosen.world);
+    if (code < 0)
+        code = join_and_train(&chosen, &common, command);
     free(command);
     return code;
 }

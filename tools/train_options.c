@@ -51,6 +51,7 @@ const cmd_option train_option_list[] = {
     {"resets", "", CMD_FLAG, AT(resets), 0, NULL},
     {"no-eval", "", CMD_FLAG, AT(no_eval), 0, NULL},
     {"no-kernels", "", CMD_FLAG, AT(no_kernels), 0, NULL},
+    WORLD_OPTIONS(train_choices, world),
 };
 const size_t train_option_count = sizeof train_option_list / sizeof *train_option_list;
 
@@ -73,7 +74,8 @@ const char train_help[] =
     "  --batch-tokens N   tokens of a step; --context N: of a sequence\n"
     "  --accumulation N   a batch in N parts, one after another, for less memory\n"
     "  --dtype T          of activations and products: f32 (default) or bf16\n" PROGRAM_REMAT_HELP
-    "  --mesh M           over several devices, virtual ones of the CPU: data=2,fsdp=2,model=2\n"
+    "  --mesh M           over several devices, virtual ones of the CPU: data=2,fsdp=2,model=2;\n"
+    "                     over all devices of all processes\n"
     "  --resets           documents within a sequence do not see each other\n"
     "  --save-every N     a checkpoint every N steps (1000) and every --save-minutes M (10)\n"
     "  --keep K           the newest K stay (2); --milestone N: multiples of N stay for ever\n"
@@ -88,8 +90,7 @@ const char train_help[] =
     "  --cache DIR        of compiled programs; default: programs in the set-up's cache; none\n"
     "  --dry-run          the merged settings and where they come from, memory and speed to "
     "expect\n"
-    "  --plugin P         cpu (default), tpu, cuda or a path\n"
-    "\n"
+    "  --plugin P         cpu (default), tpu, cuda or a path\n" WORLD_OPTIONS_HELP "\n"
     "example: ttt train --preset tiny --data prepared --run run --steps 500 --resume auto\n";
 
 /* ---- sources of values -------------------------------------------------------------------------

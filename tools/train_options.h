@@ -5,10 +5,12 @@
 
 #include "runtime/ttt_trainer.h"
 #include "tools/model_options.h"
+#include "tools/world_options.h"
 
 typedef struct train_choices {
     model_options model;
     program_options program;
+    world_options world;
     const char *data, *run, *resume, *cache;
     int steps, batch_tokens, context, accumulation;
     int save_every, keep, milestone, eval_every, eval_sequences, log_every, window, abort_after;
@@ -16,8 +18,12 @@ typedef struct train_choices {
     bool dry_run, resets, no_eval, no_kernels;
 } train_choices;
 
-#define TRAIN_CHOICES \
-    ((train_choices){.program = PROGRAM_DEFAULTS, .save_minutes = -1, .spike = -1, .log_every = 10})
+#define TRAIN_CHOICES                             \
+    ((train_choices){.program = PROGRAM_DEFAULTS, \
+                     .world = WORLD_DEFAULTS,     \
+                     .save_minutes = -1,          \
+                     .spike = -1,                 \
+                     .log_every = 10})
 
 extern const cmd_option train_option_list[];
 extern const size_t train_option_count;

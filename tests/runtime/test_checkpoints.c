@@ -65,7 +65,7 @@ static void check_whole(const char *path, int64_t step)
 static void check_latest(int64_t step)
 {
     ttt__checkpoint *found;
-    ASSERT_OK(ttt__checkpoint_latest(folder, NULL, NULL, &found));
+    ASSERT_OK(ttt__checkpoint_latest(folder, NULL, NULL, NULL, &found));
     assert_non_null(found);
     assert_int_equal(found->step, step);
     assert_true(support_snapshot_same(&state, found));
@@ -93,10 +93,10 @@ static void there_and_back(void **unused)
 {
     ttt__checkpoint *none;
     (void)unused;
-    ASSERT_OK(ttt__checkpoint_latest(support_path(folder, "nothing"), NULL, NULL, &none));
+    ASSERT_OK(ttt__checkpoint_latest(support_path(folder, "nothing"), NULL, NULL, NULL, &none));
     assert_null(none);
     ttt__store *store = open_store(&(ttt__store_options){0});
-    ASSERT_OK(ttt__checkpoint_latest(folder, NULL, NULL, &none));
+    ASSERT_OK(ttt__checkpoint_latest(folder, NULL, NULL, NULL, &none));
     assert_null(none);
     write_step(store, 0);
     write_step(store, 7);
@@ -273,7 +273,7 @@ static void passed_over(const char *part)
     ttt__checkpoint *found;
     ASSERT_FAILS(ttt__checkpoint_open(step_folder(2), &found), DATA_LOSS, part);
     assert_null(found);
-    ASSERT_OK(ttt__checkpoint_latest(folder, hear, &count, &found));
+    ASSERT_OK(ttt__checkpoint_latest(folder, NULL, hear, &count, &found));
     assert_int_equal(found->step, 1);
     assert_int_equal(count, 1);
     ASSERT_CONTAINS(heard, part);
@@ -315,7 +315,8 @@ static void broken_ones(void **unused)
     /* All broken. */
     support_remove_folder(step_folder(1));
     assert_int_equal(mkdir(step_folder(1), 0777), 0);
-    ASSERT_FAILS(ttt__checkpoint_latest(folder, hear, &count, &found), DATA_LOSS, "no checkpoint");
+    ASSERT_FAILS(ttt__checkpoint_latest(folder, NULL, hear, &count, &found), DATA_LOSS,
+                 "no checkpoint");
     assert_int_equal(count, 2);
     ttt__store_free(store);
 }
@@ -371,7 +372,7 @@ static void hostile_manifests(void **unused)
     /* A newer version is no damage: nothing goes back behind it. */
     write_manifest(MANIFEST("2", "2", "", "{}"));
     ASSERT_FAILS(ttt__checkpoint_open(step_folder(2), &found), UNIMPLEMENTED, "newer");
-    ASSERT_FAILS(ttt__checkpoint_latest(folder, NULL, NULL, &found), UNIMPLEMENTED, "newer");
+    ASSERT_FAILS(ttt__checkpoint_latest(folder, NULL, NULL, NULL, &found), UNIMPLEMENTED, "newer");
     ttt__store_free(store);
 }
 

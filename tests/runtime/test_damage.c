@@ -76,7 +76,7 @@ static void check_found_out(int file, bool offset, const char *how, size_t at)
 {
     ttt__checkpoint *found;
     told = 0;
-    ASSERT_OK(ttt__checkpoint_latest(folder, hear, NULL, &found));
+    ASSERT_OK(ttt__checkpoint_latest(folder, NULL, hear, NULL, &found));
     if (found->step != 1 || told != 1)
         fail_msg("%s %s at %zu: not noticed", names[file], how, at);
     assert_true(support_snapshot_same(&state, found));
@@ -161,7 +161,7 @@ static void mixed_up(void **unused)
             support_write_file(path_of(b), bytes[a], sizes[a]);
             ttt__checkpoint *found;
             told = 0;
-            ASSERT_OK(ttt__checkpoint_latest(folder, hear, NULL, &found));
+            ASSERT_OK(ttt__checkpoint_latest(folder, NULL, hear, NULL, &found));
             assert_int_equal(found->step, 1);
             assert_true(strstr(why, names[a]) != NULL || strstr(why, names[b]) != NULL);
             ttt__checkpoint_free(found);

@@ -198,7 +198,7 @@ static ttt__checkpoint *loaded;
 
 static pjrt_status *load_latest(void)
 {
-    return ttt__checkpoint_latest(folder, NULL, NULL, &loaded);
+    return ttt__checkpoint_latest(folder, NULL, NULL, NULL, &loaded);
 }
 
 /* Never a wrong one; an older one only when the newer cannot be read, never for want of room. */

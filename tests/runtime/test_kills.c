@@ -45,7 +45,7 @@ static void train(int tell)
     ttt__checkpoint *latest;
     pjrt_status *st = ttt__store_open(folder, &options, &store);
     if (st == NULL)
-        st = ttt__checkpoint_latest(folder, NULL, NULL, &latest);
+        st = ttt__checkpoint_latest(folder, NULL, NULL, NULL, &latest);
     int64_t step = st != NULL || latest == NULL ? 0 : latest->step;
     while (st == NULL) {
         support_snapshot_step(&state, ++step);

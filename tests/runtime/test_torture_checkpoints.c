@@ -65,7 +65,7 @@ static pjrt_status *save_next(void)
 static pjrt_status *load_latest(void)
 {
     ttt__checkpoint *found;
-    pjrt_status *st = ttt__checkpoint_latest(folder, NULL, NULL, &found);
+    pjrt_status *st = ttt__checkpoint_latest(folder, NULL, NULL, NULL, &found);
     if (st == NULL) {
         assert_non_null(found);
         assert_int_equal(found->step, state.snapshot.step);
