@@ -22,7 +22,7 @@ enum {
     IN_UPDATE,  /* keys times how far they move the weights: the same */
     IN_BETWEEN, /* how far each token moves the first products of those after it: [N, B, H, S, S] */
     IN_PULL,    /* [N, B, H, S, d], wide */
-    IN_LAST,    /* how far each token moves the weights, in every lane: the same */
+    IN_LAST,    /* how far each token moves the weights: [N, B, H, S, 1], wide */
     N_EACH,
     IN_SQUARE = N_EACH, /* [H, 1, d], wide */
     IN_START,           /* where learning starts, wide; see below */
@@ -50,12 +50,18 @@ typedef struct two_loop {
 /* ---- forwards ----------------------------------------------------------------------------------
  */
 
-/* The sum over rows of x, as a row; nothing without biases. */
+/* The sum over rows of x, in every row; nothing without biases. */
 static hlo_val bias_sum(hlo_graph *g, const two_loop *c, hlo_val x, hlo_type wide)
 {
-    const hlo_shape *s = hlo_shape_of(g, x);
-    hlo_shape row = HLO_SHAPE(s->type, s->dims[0], s->dims[1], 1, s->dims[2]);
-    return chunk_product(g, "bhts,bhso->bhto", hlo_full(g, row, c->biases ? 1 : 0), x, wide);
+    hlo_val ones = hlo_full(g, HLO_SHAPE(hlo_type_of(g, x), c->mini, c->mini), c->biases ? 1 : 0);
+    return hlo_einsum_as(g, "bhso,ts->bhto", x, ones, wide, HLO_PRECISION_DEFAULT);
+}
+
+/* A bias [B, H, 1, d] in every row of a mini-batch, as the loops have it: all of them the same. */
+static hlo_val in_rows(hlo_graph *g, const two_loop *c, hlo_val b2)
+{
+    const hlo_shape *s = hlo_shape_of(g, b2);
+    return hlo_broadcast_to(g, b2, HLO_DIMS(s->dims[0], s->dims[1], c->mini, s->dims[3]));
 }
 
 static hlo_val times(hlo_graph *g, hlo_val a, hlo_val by, hlo_type narrow)
@@ -92,7 +98,7 @@ static void forward_chunk(hlo_graph *g, void *ctx, hlo_val step, const hlo_val *
     out[OUT_G2] = chunk_concat(g, g2, n);
     out[OUT_FROM + W1] = hlo_convert(g, carry[W1], narrow);
     out[OUT_FROM + W2] = hlo_convert(g, carry[W2], narrow);
-    out[OUT_FROM + B2] = carry[B2];
+    out[OUT_FROM + B2] = chunk_rows(g, carry[B2], 0, 1);
     next[W1] = hlo_sub(g, carry[W1],
                        chunk_product(g, "bhti,bhto->bhio", in[IN_UPDATE], out[OUT_G1], wide));
     next[W2] = w2;
@@ -105,9 +111,11 @@ static void forward(hlo_graph *g, two_loop c, const hlo_val in[N_IN], hlo_val ou
     for (int i = 0; i < N_IN; i++)
         given[i] = hlo_stop_gradient(g, in[i]);
     c.square = given[IN_SQUARE];
+    given[IN_START + B2] = in_rows(g, &c, given[IN_START + B2]);
     for (int i = 0; i < N_WEIGHTS; i++)
         out[OUT_END + i] = given[IN_START + i];
     hlo_scan(g, forward_chunk, &c, out + OUT_END, N_WEIGHTS, given, N_EACH, out, N_MADE, NULL);
+    out[OUT_END + B2] = chunk_rows(g, out[OUT_END + B2], 0, 1);
 }
 
 /* ---- all times at once -------------------------------------------------------------------------
@@ -162,11 +170,10 @@ enum {
     BACK_D_FROM,
     BACK_SLOPES = BACK_D_FROM + N_WEIGHTS,
     N_BACK = BACK_SLOPES + CHUNK_SLOPES,
-    /* What it finds: of the first products, of the gradients of the second as they come through
-     * the norm, of `moved`, and of the first weights after each chunk. */
+    /* What it finds: the gradients of the first products; of g2 and, in further lanes, of `moved`;
+     * of the first weights after each chunk. */
     FOUND_Z1 = 0,
     FOUND_G2,
-    FOUND_MOVED,
     FOUND_W1,
     N_FOUND
 };
@@ -214,8 +221,7 @@ static void backward_step(hlo_graph *g, const two_loop *c, const hlo_val *in, in
                           chunk_product(g, "bhti,bhto->bhio", d_error, own[BACK_G2], wide)));
     *rb = hlo_add(g, *rb, bias_sum(g, c, d_z2, wide));
     found[FOUND_Z1] = hlo_convert(g, d_z1, narrow);
-    found[FOUND_G2] = hlo_convert(g, d_g2, narrow);
-    found[FOUND_MOVED] = hlo_convert(g, d_moved, narrow);
+    found[FOUND_G2] = hlo_convert(g, hlo_concat(g, (hlo_val[]){d_g2, d_moved}, 2, 3), narrow);
 }
 
 static void backward_chunk(hlo_graph *g, void *ctx, hlo_val step, const hlo_val *carry,
@@ -301,19 +307,22 @@ static void backward(hlo_graph *g, void *ctx, const hlo_val *in, int n_in, const
         back[BACK_D_FROM + i] = d_out[OUT_FROM + i];
         first[i] = d_out[OUT_END + i];
     }
+    first[B2] = in_rows(g, &c, first[B2]);
     hlo_scan(g, backward_chunk, &c, first, N_WEIGHTS, back, N_BACK, found, N_FOUND,
              &(hlo_scan_options){.reverse = true});
-    hlo_val d_z1 = found[FOUND_Z1], g1 = made[OUT_G1];
+    first[B2] = chunk_rows(g, first[B2], 0, 1);
+    int64_t d = hlo_dim(g, in[IN_PULL], -1);
+    hlo_val d_z1 = found[FOUND_Z1], g1 = made[OUT_G1], g2 = hlo_convert(g, made[OUT_G2], wide);
+    hlo_val d_moved = hlo_convert(g, hlo_slice_dim(g, found[FOUND_G2], 4, d, 2 * d), wide);
+    d_g2 = hlo_convert(g, hlo_slice_dim(g, found[FOUND_G2], 4, 0, d), wide);
     hlo_val d_keys = chunk_product(g, "nbhto,nbhio->nbhti", d_z1, made[OUT_FROM + W1], wide);
     hlo_val d_update = chunk_product(g, "nbhto,nbhio->nbhti", g1, found[FOUND_W1], wide);
     hlo_val d_between = chunk_product(g, "nbhto,nbhso->nbhts", d_z1, g1, wide);
     d_in[IN_KEYS] = hlo_convert(g, d_keys, narrow);
     d_in[IN_UPDATE] = hlo_convert(g, hlo_neg(g, d_update), narrow);
     d_in[IN_BETWEEN] = hlo_convert(g, hlo_neg(g, d_between), narrow);
-    d_in[IN_LAST] =
-        hlo_mul(g, hlo_convert(g, found[FOUND_MOVED], wide), hlo_convert(g, made[OUT_G2], wide));
-    chunk_norm_inputs(g, &norm, hlo_convert(g, found[FOUND_G2], wide), &d_in[IN_PULL],
-                      &d_in[IN_SQUARE]);
+    d_in[IN_LAST] = hlo_reduce_keep(g, HLO_REDUCE_ADD, hlo_mul(g, d_moved, g2), HLO_DIMS(4));
+    chunk_norm_inputs(g, &norm, d_g2, &d_in[IN_PULL], &d_in[IN_SQUARE]);
     for (int i = 0; i < N_WEIGHTS; i++)
         d_in[IN_START + i] = first[i];
     for (int i = 0; i < N_LOOP; i++)
@@ -339,14 +348,12 @@ hlo_val learner_chunked_mlp(hlo_graph *g, const learner *l, const learner_data *
         b2 = state->b[1];
         row = chunk_centred(g, b2);
     }
-    const hlo_shape *s = hlo_shape_of(g, data->k);
     hlo_val in[N_IN + N_LOOP] = {
         keys,
         times(g, keys, last, narrow),
         chunk_mix(g, keys, keys, 0, rate, chunk_reach(g, data->reach, minis, false)),
         chunk_pull(g, l, data->target),
-        hlo_broadcast_to(g, last,
-                         HLO_DIMS(s->dims[0], s->dims[1], s->dims[2], s->dims[3], s->dims[4])),
+        last,
         chunk_square(g, l),
         chunk_joined(g, state),
         w2,

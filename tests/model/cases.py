@@ -12,6 +12,7 @@ MAMBA_SMALL = {"n_layers": 2, "hidden_size": 20, "vocab_size": 19, "mamba_state"
 # judges what is computed, f32 how precisely.
 DUAL, PRIMAL = {"form": "dual"}, {"form": "primal"}
 DUAL_F64, PRIMAL_F64 = {"form": "dual", "dtype": "f64"}, {"form": "primal", "dtype": "f64"}
+MATRIX, MATRIX_F64 = {"form": "matrix"}, {"form": "matrix", "dtype": "f64"}
 SEPARATE = {"layers": "separate"}
 F32, F64, BF16 = {}, {"dtype": "f64"}, {"dtype": "bf16"}
 
@@ -89,6 +90,35 @@ def sizes():
     ]
 
 
+def chunks():
+    """The form for TPUs: several mini-batches as one piece where there are such, and rotations as products. Lengths are
+    8, 25, 7 and 11 mini-batches of 4, of which the last has no divisor that will do, and some tokens more."""
+    fields = {**SMALL, "mini_batch_size": 4}
+
+    def whole(length):
+        return Sequence(length, (), [MATRIX, MATRIX_F64], [MATRIX, MATRIX_F64])
+
+    def part(length):
+        return Sequence(length, (), [MATRIX_F64], [MATRIX_F64])
+
+    documents = reset([MATRIX_F64], [MATRIX_F64])
+    turned = [whole(37), documents]
+    return [
+        Case("chunks", "ttt_linear", "transformer", fields, [whole(101), part(32), documents]),
+        Case("chunks", "ttt_linear", "mamba", fields, [part(31), part(46)]),
+        Case("chunks", "ttt_mlp", "transformer", fields, [whole(101), part(31)]),
+        Case("chunks", "ttt_mlp", "mamba", fields, [whole(35), part(46), documents]),
+        Case("chunks without biases", "ttt_linear", "transformer", {**fields, "inner_bias": False}, [part(33)]),
+        Case("chunks without biases", "ttt_mlp", "mamba", {**fields, "inner_bias": False}, [part(33)]),
+        Case("chunks without a norm", "ttt_mlp", "transformer", {**fields, "inner_norm": False}, [part(32)], 0.2),
+        Case("chunks as usual", "ttt_mlp", "mamba", fields, [Sequence(101, (), [MATRIX, {**MATRIX, **BF16}], [MATRIX])],
+             optimized=True),
+        Case("attention, turned by a product", "attention", "transformer", SMALL, turned),
+        Case("grouped attention, turned by a product", "attention", "mamba",
+             {**SMALL, "n_heads": 6, "n_kv_heads": 2}, [part(300)]),
+    ]
+
+
 def ladder():
     """The paper's ablations, one option at a time, and the lowest rungs together."""
     def rung(mixer, backbone, noise=0.3, **fields):
@@ -137,4 +167,4 @@ def baselines():
 
 
 def all_cases():
-    return [*variants(), *sizes(), *ladder(), *baselines()]
+    return [*variants(), *sizes(), *chunks(), *ladder(), *baselines()]
