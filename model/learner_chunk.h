@@ -44,7 +44,8 @@ typedef struct chunk_norm {
 /* scale * (bias - target), centred: what pulls z elsewhere; and scale squared, [H, 1, d]. */
 hlo_val chunk_pull(hlo_graph *g, const learner *l, hlo_val target);
 hlo_val chunk_square(hlo_graph *g, const learner *l);
-chunk_norm chunk_norm_of(hlo_graph *g, hlo_val z, hlo_val square, hlo_val pull);
+/* Its means may be as rough as `narrow`, which what is made of them is rounded to. */
+chunk_norm chunk_norm_of(hlo_graph *g, hlo_val z, hlo_val square, hlo_val pull, hlo_type narrow);
 /* The gradient of half the squared error, with respect to z. */
 hlo_val chunk_gradient(hlo_graph *g, const chunk_norm *p, hlo_val square, hlo_val pull);
 

@@ -84,7 +84,7 @@ static void forward_chunk(hlo_graph *g, void *ctx, hlo_val step, const hlo_val *
         learner_gelu x = learner_gelu_of(g, chunk_rows(g, z1, 0, c->mini));
         hlo_val x2 = hlo_convert(g, x.value, narrow), pull = chunk_rows(g, in[IN_PULL], at, end);
         hlo_val z2 = hlo_add(g, chunk_product(g, "bhti,bhio->bhto", x2, w2, wide), b2);
-        chunk_norm norm = chunk_norm_of(g, z2, c->square, pull);
+        chunk_norm norm = chunk_norm_of(g, z2, c->square, pull, narrow);
         g2[n] = hlo_convert(g, chunk_gradient(g, &norm, c->square, pull), narrow);
         hlo_val error = chunk_product(g, "bhto,bhio->bhti", g2[n], w2, wide);
         g1[n] = hlo_convert(g, hlo_mul(g, error, x.derivative), narrow);
@@ -274,7 +274,7 @@ static chunk_norm again(hlo_graph *g, const two_loop *c, const hlo_val *in, cons
         hlo_sub(g, chunk_product(g, "nbhto,nbhio->nbhti", g2, made[OUT_FROM + W2], wide),
                 chunk_product(g, "nbhts,nbhsi->nbhti", times(g, mix, later, narrow), x2, wide));
     hlo_vjp(g, &x.derivative, &error, 1, &z1, 1, &q);
-    chunk_norm norm = chunk_norm_of(g, z2, in[IN_SQUARE], in[IN_PULL]);
+    chunk_norm norm = chunk_norm_of(g, z2, in[IN_SQUARE], in[IN_PULL], narrow);
     chunk_slopes(g, &norm, in[IN_SQUARE], in[IN_PULL], narrow, back + BACK_SLOPES);
     back[BACK_X2] = x2;
     back[BACK_MOVED] = moved;

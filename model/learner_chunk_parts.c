@@ -19,13 +19,24 @@ hlo_val chunk_rows(hlo_graph *g, hlo_val x, int64_t from, int64_t to)
     return hlo_slice_dim(g, x, 2, from, to);
 }
 
-hlo_val chunk_mean(hlo_graph *g, hlo_val x)
+static hlo_val mean_as(hlo_graph *g, hlo_val x, hlo_precision precision)
 {
     int64_t d = hlo_dim(g, x, -1);
     hlo_type type = hlo_type_of(g, x);
     hlo_val ones = hlo_full(g, HLO_SHAPE(type, d, d), 1.0 / (double)d);
     const char *spec = hlo_rank(g, x) == 5 ? "nbhti,io->nbhto" : "bhti,io->bhto";
-    return hlo_einsum_as(g, spec, x, ones, type, HLO_PRECISION_HIGH);
+    return hlo_einsum_as(g, spec, x, ones, type, precision);
+}
+
+hlo_val chunk_mean(hlo_graph *g, hlo_val x)
+{
+    return mean_as(g, x, HLO_PRECISION_HIGH);
+}
+
+/* For what is made of it and rounded to `narrow` then. */
+static hlo_val rough_mean(hlo_graph *g, hlo_val x, hlo_type narrow)
+{
+    return mean_as(g, x, narrow == HLO_BF16 ? HLO_PRECISION_DEFAULT : HLO_PRECISION_HIGH);
 }
 
 hlo_val chunk_centred(hlo_graph *g, hlo_val x)
@@ -81,15 +92,17 @@ hlo_val chunk_square(hlo_graph *g, const learner *l)
     return hlo_mul(g, scale, scale);
 }
 
-chunk_norm chunk_norm_of(hlo_graph *g, hlo_val z, hlo_val square, hlo_val pull)
+chunk_norm chunk_norm_of(hlo_graph *g, hlo_val z, hlo_val square, hlo_val pull, hlo_type narrow)
 {
     chunk_norm p;
     hlo_val z2 = hlo_mul(g, z, z), variance = chunk_mean(g, z2);
     p.inverse = hlo_rsqrt(g, hlo_add(g, variance, hlo_like(g, variance, LEARNER_EPSILON)));
     p.h = hlo_mul(g, z, p.inverse);
-    p.bent = hlo_mul(g, p.inverse, chunk_mean(g, hlo_mul(g, z, square)));
-    p.bent2 = hlo_mul(g, hlo_mul(g, p.inverse, p.inverse), chunk_mean(g, hlo_mul(g, z2, square)));
-    p.along = hlo_add(g, p.bent2, hlo_mul(g, p.inverse, chunk_mean(g, hlo_mul(g, z, pull))));
+    p.bent = hlo_mul(g, p.inverse, rough_mean(g, hlo_mul(g, z, square), narrow));
+    p.bent2 =
+        hlo_mul(g, hlo_mul(g, p.inverse, p.inverse), rough_mean(g, hlo_mul(g, z2, square), narrow));
+    p.along =
+        hlo_add(g, p.bent2, hlo_mul(g, p.inverse, rough_mean(g, hlo_mul(g, z, pull), narrow)));
     return p;
 }
 
@@ -128,8 +141,9 @@ hlo_val chunk_through(hlo_graph *g, const hlo_val slopes[CHUNK_SLOPES], int64_t 
     hlo_val own[CHUNK_SLOPES];
     for (int k = 0; k < CHUNK_SLOPES; k++)
         own[k] = hlo_convert(g, chunk_rows(g, slopes[k], at, end), hlo_type_of(g, a));
-    hlo_val first = chunk_mean(g, hlo_mul(g, own[2], a));
-    hlo_val second = chunk_mean(g, hlo_mul(g, own[3], a));
+    hlo_type narrow = hlo_type_of(g, slopes[0]);
+    hlo_val first = rough_mean(g, hlo_mul(g, own[2], a), narrow);
+    hlo_val second = rough_mean(g, hlo_mul(g, own[3], a), narrow);
     return hlo_add(g, chunk_centred(g, hlo_mul(g, own[0], a)),
                    hlo_sub(g, hlo_mul(g, first, own[1]), hlo_mul(g, second, own[2])));
 }
