@@ -67,7 +67,8 @@ PJRT_MUST_CHECK pjrt_status *ttt_world_barrier(ttt_world *world, const char *nam
  */
 PJRT_MUST_CHECK pjrt_status *ttt_world_gather(ttt_world *world, const char *name, const void *mine,
                                               size_t size, void **all);
-/* Everyone gets what rank 0 gave; `bytes` has room for `size`. */
+/* Everyone gets what rank 0 gave; `bytes` has room for `size`. `name` must be new each time, and
+ * what was told is kept until the job ends: for the start of a run, not for every step. */
 PJRT_MUST_CHECK pjrt_status *ttt_world_broadcast(ttt_world *world, const char *name, void *bytes,
                                                  size_t size);
 /* NULL while all live; else who is lost. Quick: for every step. */

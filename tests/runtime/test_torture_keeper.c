@@ -51,6 +51,8 @@ static int job(ttt_keeper *keeper)
     for (int i = 0; i < PROCESSES; i++) {
         if (p[i] != NULL && (p[i]->out.failed || p[i]->in.failed))
             assert_true(p[i]->closing);
+    }
+    for (int i = 0; i < PROCESSES; i++) {
         if (p[i] != NULL)
             ttt__keeper_disconnect(keeper, p[i], "it went", 7);
     }

@@ -107,8 +107,10 @@ def mpi():
         _, said = finish(by_mpi("steps", 4, "--steps", "9", what, "2", "--silence", "3",
                                 mpirun=more))
         told = [line for line in said[0].splitlines() if line.startswith("failed:")]
-        assert told and all("process 2 (" in t and reason in t for t in told), said
-        print("lost:", failure(said[0]))
+        named = [t for t in told if "process 2 (" in t and reason in t]
+        # The stopped one goes on when mpirun ends it, and has lost the others.
+        assert named and len(told) - len(named) <= (what == "--stop"), said
+        print("lost:", named[0])
     _, said = finish(by_mpi("steps", 4, "--steps", "9", "--fail", "1",
                             mpirun=("--enable-recovery",)))
     told = [line for line in said[0].splitlines() if line.startswith("failed:")]
