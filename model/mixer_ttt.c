@@ -216,7 +216,11 @@ static hlo_val learn_part(hlo_graph *g, const net_layer *l, const mixer_pieces *
             data.fresh_answers =
                 hlo_concat(g, (hlo_val[]){data.fresh, data.fresh, data.fresh}, 3, 3);
     }
-    learner_result r = learner_dual(g, d->made, &data, state, l->net->config->checkpoint_group);
+    learner_mesh mesh = {l->net->batch_axes, l->net->time_axis};
+    int64_t group = l->net->config->checkpoint_group;
+    learner_result r = hlo_axes_size(g, mesh.time_axis) == 1
+                           ? learner_dual(g, d->made, &data, state, group)
+                           : learner_over_spans(g, d->made, &data, &mesh, state, group);
     if (errors != NULL)
         diagnose(g, p, d->made, &data, &r, errors);
     hlo_val res = hlo_slice_dim(g, r.answers, 3, 0, p->size);
@@ -329,6 +333,26 @@ static void put_state(hlo_graph *g, const learner *made, const learner_state *le
         state[n + i] = hlo_zeros_like(g, state[n + i]);
 }
 
+/* Devices that share the times of a sequence have whole mini-batches of it, and start with it. */
+static void check_spans(hlo_graph *g, const net_layer *l, int64_t time, bool from_state)
+{
+    int64_t spans = hlo_axes_size(g, l->net->time_axis), mini = l->net->config->mini_batch_size;
+    if (spans == 1)
+        return;
+    if (from_state)
+        hlo_fail(g, HLO_ERROR_UNSUPPORTED,
+                 "sequences that go on from a state are not split over an axis of times");
+    else if (mini == 0)
+        hlo_fail(g, HLO_ERROR_UNSUPPORTED,
+                 "a mini-batch that is the whole sequence is not split over an axis of times: set "
+                 "mini_batch_size, or leave the axis out");
+    else if (time % (spans * mini) != 0)
+        hlo_fail(g, HLO_ERROR_SHAPE,
+                 "%lld tokens are not %lld spans of whole mini-batches of %lld: the length of "
+                 "sequences must be a multiple of %lld",
+                 (long long)time, (long long)spans, (long long)mini, (long long)(spans * mini));
+}
+
 hlo_val mixer_ttt(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position, hlo_val *state)
 {
     const ttt_config *c = l->net->config;
@@ -338,6 +362,7 @@ hlo_val mixer_ttt(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position,
     if (state != NULL && (c->mini_batch_size == 0 || time % mini != 0))
         hlo_fail(g, HLO_ERROR_UNSUPPORTED, "%lld tokens are not whole mini-batches of %lld",
                  (long long)time, (long long)c->mini_batch_size);
+    check_spans(g, l, time, state != NULL);
     mixer_heads h = mixer_project(g, l, x, state != NULL && c->share_qk ? state++ : NULL);
     learner made = learner_of(g, l);
     learner_state learnt;

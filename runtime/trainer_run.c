@@ -165,7 +165,7 @@ static pjrt_status *upload(ttt_trainer *t, const ttt_batch *batch, ttt_array *in
     int64_t parts = o->accumulation;
     hlo_shape ids = HLO_SHAPE(HLO_S32, parts, t->plan.batch / parts, t->plan.time), marks = ids;
     marks.type = HLO_PRED;
-    hlo_spec rows = HLO_SPEC(NULL, "data+fsdp"), whole = HLO_SPEC(NULL);
+    hlo_spec rows = HLO_SPEC(NULL, "data+fsdp", "time"), whole = HLO_SPEC(NULL);
     const struct {
         int place;
         const hlo_shape shape;

@@ -1,0 +1,186 @@
+/*
+ * The learner over sequences whose times are cut into spans, each with a device of its own. Nothing
+ * but the state goes from span to span, so sequences follow one another as in a pipeline: at tick u
+ * device p works on span p of sequence u - p, from the state that device p - 1 ended tick u - 1
+ * with. Of S sequences and P spans there are S + P - 1 ticks, in S of which a device has work.
+ *
+ * This is written for all devices at once: arrays have a dimension of spans, split over the mesh.
+ * What each device has of tick u is brought there before the loop, by moving the sequences of span
+ * p later by p ticks. The number of places differs from device to device, but each of them moves by
+ * powers of two, which is the same for all but for a mask, and needs no other device's data.
+ *
+ * Letters, with those of learner.h: P spans, m mini-batches of one, D groups of sequences that have
+ * devices of their own, S sequences of one, U ticks; n is P m, and B is D S.
+ */
+#include "model/learner.h"
+
+#include <stdio.h>
+
+enum { FIELDS = 8 };
+
+typedef struct pipeline {
+    const learner *l;
+    const learner_mesh *mesh;
+    int64_t spans, groups, sequences, ticks, checkpoint;
+    learner_state start; /* [D P, H, in, out] */
+    bool resets;
+} pipeline;
+
+/* The parts of what a learner is given; those of resets come last. */
+static void list_fields(learner_data *data, hlo_val *fields[FIELDS])
+{
+    hlo_val *const all[FIELDS] = {
+        &data->k,     &data->target,        &data->q,        &data->eta, &data->last,
+        &data->fresh, &data->fresh_answers, &data->fresh_end};
+    for (int i = 0; i < FIELDS; i++)
+        fields[i] = all[i];
+}
+
+static int fields_of(const pipeline *p)
+{
+    return p->resets ? FIELDS : FIELDS - 3;
+}
+
+/* ---- to ticks and back -------------------------------------------------------------------------
+ */
+
+/* Arrays [·, m, D, P, H, …]: each device has its own group, span and heads. */
+static hlo_val placed(hlo_graph *g, const pipeline *p, hlo_val x)
+{
+    const char *heads = hlo_dim(g, x, 4) == 1 ? NULL : "model";
+    return hlo_shard(g, x, HLO_SPEC(NULL, NULL, p->mesh->batch_axes, p->mesh->time_axis, heads));
+}
+
+/* x [U, m, D, P, H, ·, ·], the sequences of span p moved by p ticks, later or earlier. */
+static hlo_val moved_by_span(hlo_graph *g, const pipeline *p, hlo_val x, bool later)
+{
+    hlo_val span = hlo_iota(g, HLO_SHAPE(HLO_S32, p->spans, 1, 1, 1), 0);
+    for (int64_t by = 1; by < p->spans; by *= 2) {
+        hlo_val bit = hlo_and(g, span, hlo_scalar_int(g, HLO_S32, by));
+        hlo_val moves = hlo_compare(g, HLO_NE, bit, hlo_scalar_int(g, HLO_S32, 0));
+        x = hlo_select(g, moves, hlo_shift(g, x, 0, later ? by : -by), x);
+    }
+    return x;
+}
+
+/* [n, B, H, ·, ·] to [U, m, D P, H, ·, ·]; zero where there is no sequence. */
+static hlo_val to_ticks(hlo_graph *g, const pipeline *p, hlo_val x)
+{
+    const hlo_shape *s = hlo_shape_of(g, x);
+    int64_t m = s->dims[0] / p->spans;
+    hlo_dims merged =
+        HLO_DIMS(p->ticks, m, p->groups * p->spans, s->dims[2], s->dims[3], s->dims[4]);
+    x = hlo_reshape(
+        g, x,
+        HLO_DIMS(p->spans, m, p->groups, p->sequences, merged.d[3], merged.d[4], merged.d[5]));
+    x = placed(g, p, hlo_transpose(g, x, HLO_DIMS(3, 1, 2, 0, 4, 5, 6)));
+    x = hlo_pad(g, x, hlo_like(g, x, 0), HLO_DIMS(0, 0, 0, 0, 0, 0, 0),
+                HLO_DIMS(p->spans - 1, 0, 0, 0, 0, 0, 0), HLO_DIMS(0, 0, 0, 0, 0, 0, 0));
+    return hlo_reshape(g, placed(g, p, moved_by_span(g, p, x, true)), merged);
+}
+
+/* The opposite. */
+static hlo_val from_ticks(hlo_graph *g, const pipeline *p, hlo_val x)
+{
+    const hlo_shape *s = hlo_shape_of(g, x);
+    int64_t m = s->dims[1];
+    hlo_dims whole =
+        HLO_DIMS(p->spans * m, p->groups * p->sequences, s->dims[3], s->dims[4], s->dims[5]);
+    x = hlo_reshape(g, x,
+                    HLO_DIMS(p->ticks, m, p->groups, p->spans, whole.d[2], whole.d[3], whole.d[4]));
+    x = moved_by_span(g, p, placed(g, p, x), false);
+    x = placed(g, p, hlo_slice_dim(g, x, 0, 0, p->sequences));
+    return hlo_reshape(g, hlo_transpose(g, x, HLO_DIMS(3, 1, 2, 0, 4, 5, 6)), whole);
+}
+
+/* States [U, D P, H, ·, ·] as ticks left them, to those of sequences after their last span. */
+static hlo_val ends_of(hlo_graph *g, const pipeline *p, hlo_val x)
+{
+    const hlo_shape *s = hlo_shape_of(g, x);
+    int64_t heads = s->dims[2], in = s->dims[3], out = s->dims[4];
+    x = hlo_slice_dim(g, x, 0, p->spans - 1, p->ticks);
+    x = hlo_reshape(g, x, HLO_DIMS(p->sequences, p->groups, p->spans, heads, in, out));
+    x = hlo_slice_dim(g, x, 2, p->spans - 1, p->spans);
+    x = hlo_transpose(g, x, HLO_DIMS(1, 0, 2, 3, 4, 5));
+    return hlo_reshape(g, x, HLO_DIMS(p->groups * p->sequences, heads, in, out));
+}
+
+/* ---- ticks -------------------------------------------------------------------------------------
+ */
+
+/* Where states [D P, H, …] live. */
+static hlo_val placed_state(hlo_graph *g, const pipeline *p, hlo_val x)
+{
+    const char *batch = p->mesh->batch_axes;
+    char axes[64];
+    snprintf(axes, sizeof axes, "%s%s%s", batch == NULL ? "" : batch, batch == NULL ? "" : "+",
+             p->mesh->time_axis);
+    return hlo_shard(g, x, HLO_SPEC(axes, "model"));
+}
+
+/* Each span has the state of the one before it; the first starts anew. */
+static hlo_val handed_on(hlo_graph *g, const pipeline *p, hlo_val x, hlo_val start)
+{
+    const hlo_shape *s = hlo_shape_of(g, x);
+    hlo_dims flat = HLO_DIMS(s->dims[0], s->dims[1], s->dims[2], s->dims[3]);
+    hlo_dims by_span = HLO_DIMS(p->groups, p->spans, flat.d[1], flat.d[2], flat.d[3]);
+    hlo_spec spec = HLO_SPEC(p->mesh->batch_axes, p->mesh->time_axis, "model");
+    x = hlo_shift(g, hlo_shard(g, hlo_reshape(g, x, by_span), spec), 1, 1);
+    hlo_val span = hlo_iota(g, HLO_SHAPE(HLO_S32, p->spans, 1, 1, 1), 0);
+    hlo_val first = hlo_compare(g, HLO_EQ, span, hlo_scalar_int(g, HLO_S32, 0));
+    x = hlo_select(g, first, hlo_reshape(g, start, by_span), x);
+    return placed_state(g, p, hlo_reshape(g, x, flat));
+}
+
+/* out: answers, residuals of keys, then the states. */
+static void tick(hlo_graph *g, void *ctx, hlo_val step, const hlo_val *carry, const hlo_val *given,
+                 hlo_val *next, hlo_val *out)
+{
+    const pipeline *p = ctx;
+    learner_data data = {0};
+    learner_state state;
+    hlo_val *fields[FIELDS], list[2 * LEARNER_MAX_LAYERS], start[2 * LEARNER_MAX_LAYERS];
+    (void)step;
+    list_fields(&data, fields);
+    for (int i = 0; i < fields_of(p); i++)
+        *fields[i] = given[i];
+    int n = learner_pack(p->l, &p->start, start);
+    for (int i = 0; i < n; i++)
+        list[i] = handed_on(g, p, carry[i], start[i]);
+    learner_unpack(p->l, list, &state);
+    learner_result r = learner_dual(g, p->l, &data, &state, p->checkpoint);
+    learner_pack(p->l, &state, next);
+    out[0] = r.answers;
+    out[1] = r.keys;
+    for (int i = 0; i < n; i++)
+        out[2 + i] = next[i] = placed_state(g, p, next[i]);
+}
+
+learner_result learner_over_spans(hlo_graph *g, const learner *l, const learner_data *data,
+                                  const learner_mesh *mesh, learner_state *state, int64_t group)
+{
+    pipeline p = {.l = l,
+                  .mesh = mesh,
+                  .spans = hlo_axes_size(g, mesh->time_axis),
+                  .groups = hlo_axes_size(g, mesh->batch_axes),
+                  .checkpoint = group,
+                  .resets = data->fresh.id != 0};
+    learner_data copy = *data;
+    hlo_val *fields[FIELDS], in[FIELDS], carry[2 * LEARNER_MAX_LAYERS],
+        out[2 + 2 * LEARNER_MAX_LAYERS];
+    p.sequences = hlo_dim(g, data->k, 1) / p.groups;
+    p.ticks = p.sequences + p.spans - 1;
+    list_fields(&copy, fields);
+    for (int i = 0; i < fields_of(&p); i++)
+        in[i] = to_ticks(g, &p, *fields[i]);
+    p.start = learner_start(g, l, p.groups * p.spans);
+    int n = learner_pack(l, &p.start, carry);
+    for (int i = 0; i < n; i++)
+        carry[i] = placed_state(g, &p, carry[i]);
+    hlo_scan(g, tick, &p, carry, n, in, fields_of(&p), out, 2 + n, NULL);
+    for (int i = 0; i < n; i++)
+        carry[i] = ends_of(g, &p, out[2 + i]);
+    learner_unpack(l, carry, state);
+    return (learner_result){.answers = from_ticks(g, &p, out[0]),
+                            .keys = from_ticks(g, &p, out[1])};
+}
