@@ -109,7 +109,8 @@ hlo_val net_layer_product(hlo_graph *g, const net_layer *l, hlo_val x, const cha
     hlo_val w = net_layer_param(g, l, name);
     if (l->net->params->products == HLO_TYPE_NONE) {
         w = hlo_convert(g, w, net_compute(l->net));
-        if (out == net_compute(l->net))
+        /* It makes rows of all times; those of devices that share them do not stand in a row. */
+        if (out == net_compute(l->net) && hlo_axes_size(g, l->net->time_axis) == 1)
             return hlo_matmul(g, x, w);
         return hlo_einsum_as(g, hlo_rank(g, x) == 3 ? "bti,io->bto" : "bi,io->bo", x, w, out,
                              HLO_PRECISION_DEFAULT);
