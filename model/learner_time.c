@@ -177,7 +177,9 @@ learner_result learner_over_spans(hlo_graph *g, const learner *l, const learner_
     int n = learner_pack(l, &p.start, carry);
     for (int i = 0; i < n; i++)
         carry[i] = placed_state(g, &p, carry[i]);
-    hlo_scan(g, tick, &p, carry, n, in, fields_of(&p), out, 2 + n, NULL);
+    /* Mixing matrices and weighted keys of a tick are soon made again. */
+    hlo_scan_options options = {.save = HLO_SAVE_LOOPS};
+    hlo_scan(g, tick, &p, carry, n, in, fields_of(&p), out, 2 + n, &options);
     for (int i = 0; i < n; i++)
         carry[i] = ends_of(g, &p, out[2 + i]);
     learner_unpack(l, carry, state);

@@ -111,7 +111,7 @@ def test_wrong_use(scratch):
         check_fails("no such form", 2, [*good, "--form", "triple"], "dual or primal")
         check_fails("no such type", 2, [*good, "--dtype", "f16"], "bf16")
         check_fails("no such layers", 2, [*good, "--layers", "heaped"], "stacked or separate")
-        check_fails("no such axis", 2, [*good, "--mesh", "rows=2"], "rows=2", "data, fsdp and model")
+        check_fails("no such axis", 2, [*good, "--mesh", "rows=2"], "rows=2", "data, fsdp, time and model")
         check_fails("a mesh without numbers", 2, [*good, "--mesh", "data=two"], "data=two")
     check_fails("no such remat", 2, ["grads", "--remat", "much"], "some, none or all")
     check_fails("nothing to keep of logits", 2, ["logits", "--remat", "all"], "--remat")
@@ -278,7 +278,7 @@ def test_compile(scratch):
         p = j["program"]
         check("what it is", (j["step"], j["mixer"], j["batch"], j["context"], j["dtype"], j["partitions"]) ==
               ("train", "ttt_linear", 8, 64, "bf16", 4), j)
-        check("the mesh", j["mesh"] == {"data": 2, "fsdp": 2, "model": 1}, j["mesh"])
+        check("the mesh", j["mesh"] == {"data": 2, "fsdp": 2, "time": 1, "model": 1}, j["mesh"])
         check("memory", j["memory"]["fits"] and 0 < j["memory"]["temp_bytes"] < j["memory"]["needed_bytes"] < j["memory"]["limit_bytes"], j["memory"])
         check("cycles", 0 < j["cycles_in_mini_batch_loops"] < p["cycles_in_loops"] < p["total"]["cycles"], j["cycles_in_mini_batch_loops"])
         check("gradients meet", any(c["kind"] in ("all-reduce", "reduce-scatter") for c in p["collectives"]), p["collectives"])
