@@ -363,6 +363,8 @@ hlo_val mixer_ttt(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position,
         hlo_fail(g, HLO_ERROR_UNSUPPORTED, "%lld tokens are not whole mini-batches of %lld",
                  (long long)time, (long long)c->mini_batch_size);
     check_spans(g, l, time, state != NULL);
+    if (hlo_graph_error(g) != NULL)
+        return x; /* nothing below has a size any more */
     mixer_heads h = mixer_project(g, l, x, state != NULL && c->share_qk ? state++ : NULL);
     learner made = learner_of(g, l);
     learner_state learnt;
