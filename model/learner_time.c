@@ -5,8 +5,8 @@
  * with. Of S sequences and P spans there are S + P - 1 ticks, in S of which a device has work.
  *
  * This is written for all devices at once: arrays have a dimension of spans, split over the mesh.
- * What each device has of tick u is brought there before the loop, by moving the sequences of span
- * p later by p ticks. The number of places differs from device to device, but each of them moves by
+ * Before the loop the sequences of span p are moved p places round, so that what all devices need
+ * at a tick stands in one place. How far differs from device to device, but each of them moves by
  * powers of two, which is the same for all but for a mask, and needs no other device's data.
  *
  * Letters, with those of learner.h: P spans, m mini-batches of one, D groups of sequences that have
@@ -24,6 +24,7 @@ typedef struct pipeline {
     int64_t spans, groups, sequences, ticks, checkpoint;
     learner_state start; /* [D P, H, in, out] */
     bool resets;
+    learner_data data; /* by ticks: see to_ticks */
 } pipeline;
 
 /* The parts of what a learner is given; those of resets come last. */
@@ -51,35 +52,38 @@ static hlo_val placed(hlo_graph *g, const pipeline *p, hlo_val x)
     return hlo_shard(g, x, HLO_SPEC(NULL, NULL, p->mesh->batch_axes, p->mesh->time_axis, heads));
 }
 
-/* x [U, m, D, P, H, ·, ·], the sequences of span p moved by p ticks, later or earlier. */
-static hlo_val moved_by_span(hlo_graph *g, const pipeline *p, hlo_val x, bool later)
+/* Where bit `by` of a number of each span is set: pred [P, 1, 1, 1]. */
+static hlo_val has_bit(hlo_graph *g, hlo_val number, int64_t by)
 {
-    hlo_val span = hlo_iota(g, HLO_SHAPE(HLO_S32, p->spans, 1, 1, 1), 0);
-    for (int64_t by = 1; by < p->spans; by *= 2) {
-        hlo_val bit = hlo_and(g, span, hlo_scalar_int(g, HLO_S32, by));
-        hlo_val moves = hlo_compare(g, HLO_NE, bit, hlo_scalar_int(g, HLO_S32, 0));
-        x = hlo_select(g, moves, hlo_shift(g, x, 0, later ? by : -by), x);
-    }
-    return x;
+    hlo_val bit = hlo_and(g, number, hlo_scalar_int(g, HLO_S32, by));
+    return hlo_compare(g, HLO_NE, bit, hlo_scalar_int(g, HLO_S32, 0));
 }
 
-/* [n, B, H, ·, ·] to [U, m, D P, H, ·, ·]; zero where there is no sequence. */
+static hlo_val span_numbers(hlo_graph *g, const pipeline *p)
+{
+    return hlo_iota(g, HLO_SHAPE(HLO_S32, p->spans, 1, 1, 1), 0);
+}
+
+/* [n, B, H, ·, ·] to [S, m, D P, H, ·, ·], where place u % S has what a device needs at tick u:
+ * the sequences of span p later by p places, the last ones in front. */
 static hlo_val to_ticks(hlo_graph *g, const pipeline *p, hlo_val x)
 {
     const hlo_shape *s = hlo_shape_of(g, x);
-    int64_t m = s->dims[0] / p->spans;
-    hlo_dims merged =
-        HLO_DIMS(p->ticks, m, p->groups * p->spans, s->dims[2], s->dims[3], s->dims[4]);
-    x = hlo_reshape(
-        g, x,
-        HLO_DIMS(p->spans, m, p->groups, p->sequences, merged.d[3], merged.d[4], merged.d[5]));
+    int64_t m = s->dims[0] / p->spans, count = p->sequences;
+    hlo_dims merged = HLO_DIMS(count, m, p->groups * p->spans, s->dims[2], s->dims[3], s->dims[4]);
+    x = hlo_reshape(g, x,
+                    HLO_DIMS(p->spans, m, p->groups, count, merged.d[3], merged.d[4], merged.d[5]));
     x = placed(g, p, hlo_transpose(g, x, HLO_DIMS(3, 1, 2, 0, 4, 5, 6)));
-    x = hlo_pad(g, x, hlo_like(g, x, 0), HLO_DIMS(0, 0, 0, 0, 0, 0, 0),
-                HLO_DIMS(p->spans - 1, 0, 0, 0, 0, 0, 0), HLO_DIMS(0, 0, 0, 0, 0, 0, 0));
-    return hlo_reshape(g, placed(g, p, moved_by_span(g, p, x, true)), merged);
+    hlo_val places = hlo_rem(g, span_numbers(g, p), hlo_scalar_int(g, HLO_S32, count));
+    for (int64_t by = 1; by < count && by < p->spans; by *= 2) {
+        hlo_val parts[2] = {hlo_slice_dim(g, x, 0, count - by, count),
+                            hlo_slice_dim(g, x, 0, 0, count - by)};
+        x = hlo_select(g, has_bit(g, places, by), hlo_concat(g, parts, 2, 0), x);
+    }
+    return hlo_reshape(g, placed(g, p, x), merged);
 }
 
-/* The opposite. */
+/* What ticks made, [U, m, D P, H, ·, ·], back to [n, B, H, ·, ·]: span p earlier by p ticks. */
 static hlo_val from_ticks(hlo_graph *g, const pipeline *p, hlo_val x)
 {
     const hlo_shape *s = hlo_shape_of(g, x);
@@ -88,7 +92,9 @@ static hlo_val from_ticks(hlo_graph *g, const pipeline *p, hlo_val x)
         HLO_DIMS(p->spans * m, p->groups * p->sequences, s->dims[3], s->dims[4], s->dims[5]);
     x = hlo_reshape(g, x,
                     HLO_DIMS(p->ticks, m, p->groups, p->spans, whole.d[2], whole.d[3], whole.d[4]));
-    x = moved_by_span(g, p, placed(g, p, x), false);
+    x = placed(g, p, x);
+    for (int64_t by = 1; by < p->spans; by *= 2)
+        x = hlo_select(g, has_bit(g, span_numbers(g, p), by), hlo_shift(g, x, 0, -by), x);
     x = placed(g, p, hlo_slice_dim(g, x, 0, 0, p->sequences));
     return hlo_reshape(g, hlo_transpose(g, x, HLO_DIMS(3, 1, 2, 0, 4, 5, 6)), whole);
 }
@@ -132,18 +138,35 @@ static hlo_val handed_on(hlo_graph *g, const pipeline *p, hlo_val x, hlo_val sta
     return placed_state(g, p, hlo_reshape(g, x, flat));
 }
 
+/* What devices work on at a tick. Those without a sequence have that of another tick, at rates of
+ * zero: their state stays what it is. */
+static learner_data data_of(hlo_graph *g, const pipeline *p, hlo_val step)
+{
+    learner_data data = p->data;
+    hlo_val *fields[FIELDS], zero = hlo_scalar_int(g, HLO_S32, 0);
+    hlo_val count = hlo_scalar_int(g, HLO_S32, p->sequences), place = hlo_rem(g, step, count);
+    list_fields(&data, fields);
+    for (int i = 0; i < fields_of(p); i++)
+        *fields[i] = hlo_index(g, *fields[i], 0, place);
+    hlo_val span = hlo_rem(g, hlo_iota(g, HLO_SHAPE(HLO_S32, p->groups * p->spans, 1, 1, 1), 0),
+                           hlo_scalar_int(g, HLO_S32, p->spans));
+    hlo_val sequence = hlo_sub(g, step, span); /* [D P, 1, 1, 1] */
+    hlo_val works =
+        hlo_and(g, hlo_compare(g, HLO_GE, sequence, zero), hlo_compare(g, HLO_LT, sequence, count));
+    data.eta = hlo_select(g, works, data.eta, hlo_like(g, data.eta, 0));
+    data.last = hlo_select(g, works, data.last, hlo_like(g, data.last, 0));
+    return data;
+}
+
 /* out: answers, residuals of keys, then the states. */
 static void tick(hlo_graph *g, void *ctx, hlo_val step, const hlo_val *carry, const hlo_val *given,
                  hlo_val *next, hlo_val *out)
 {
     const pipeline *p = ctx;
-    learner_data data = {0};
+    learner_data data = data_of(g, p, step);
     learner_state state;
-    hlo_val *fields[FIELDS], list[2 * LEARNER_MAX_LAYERS], start[2 * LEARNER_MAX_LAYERS];
-    (void)step;
-    list_fields(&data, fields);
-    for (int i = 0; i < fields_of(p); i++)
-        *fields[i] = given[i];
+    hlo_val list[2 * LEARNER_MAX_LAYERS], start[2 * LEARNER_MAX_LAYERS];
+    (void)given;
     int n = learner_pack(p->l, &p->start, start);
     for (int i = 0; i < n; i++)
         list[i] = handed_on(g, p, carry[i], start[i]);
@@ -164,22 +187,21 @@ learner_result learner_over_spans(hlo_graph *g, const learner *l, const learner_
                   .spans = hlo_axes_size(g, mesh->time_axis),
                   .groups = hlo_axes_size(g, mesh->batch_axes),
                   .checkpoint = group,
-                  .resets = data->fresh.id != 0};
-    learner_data copy = *data;
-    hlo_val *fields[FIELDS], in[FIELDS], carry[2 * LEARNER_MAX_LAYERS],
-        out[2 + 2 * LEARNER_MAX_LAYERS];
+                  .resets = data->fresh.id != 0,
+                  .data = *data};
+    hlo_val *fields[FIELDS], carry[2 * LEARNER_MAX_LAYERS], out[2 + 2 * LEARNER_MAX_LAYERS];
     p.sequences = hlo_dim(g, data->k, 1) / p.groups;
     p.ticks = p.sequences + p.spans - 1;
-    list_fields(&copy, fields);
+    list_fields(&p.data, fields);
     for (int i = 0; i < fields_of(&p); i++)
-        in[i] = to_ticks(g, &p, *fields[i]);
+        *fields[i] = to_ticks(g, &p, *fields[i]);
     p.start = learner_start(g, l, p.groups * p.spans);
     int n = learner_pack(l, &p.start, carry);
     for (int i = 0; i < n; i++)
         carry[i] = placed_state(g, &p, carry[i]);
     /* Mixing matrices and weighted keys of a tick are soon made again. */
-    hlo_scan_options options = {.save = HLO_SAVE_LOOPS};
-    hlo_scan(g, tick, &p, carry, n, in, fields_of(&p), out, 2 + n, &options);
+    hlo_scan_options options = {.length = p.ticks, .save = HLO_SAVE_LOOPS};
+    hlo_scan(g, tick, &p, carry, n, NULL, 0, out, 2 + n, &options);
     for (int i = 0; i < n; i++)
         carry[i] = ends_of(g, &p, out[2 + i]);
     learner_unpack(l, carry, state);

@@ -269,6 +269,19 @@ def test_bf16(scratch):
     check("bf16 reaches the matrix units", set(taken) == {("bf16", "bf16")} and taken.total() > 20, taken)
 
 
+def test_compile_times():
+    """Where times are split, states go from chip to chip and parameters are gathered, but no activations are."""
+    j = compile_json("--preset", "tiny", "--context", "512", "--set", "n_layers=2", "--set", "vocab_size=64", "--step", "train", "--target",
+                     "tpu:v5e:2x2", "--mesh", "fsdp=2,time=2", "--batch", "8", "--dtype", "bf16", "--remat", "all")
+    if not j:
+        return
+    found = j["program"]["collectives"]
+    state, widest = 2 * 64 * 64 * 4, 344 * 128 * 2  # activations of a chip's sequences: 524288
+    check("states go on", any(c["kind"] == "collective-permute" and c["bytes"] == state for c in found), found)
+    check("no activations are gathered", all(c["bytes"] <= widest for c in found if c["kind"] == "all-gather"), found)
+    check("none change places", all(c["kind"] != "all-to-all" for c in found), found)
+
+
 def test_compile(scratch):
     tiny = ["--preset", "tiny", "--context", "64", "--set", "n_layers=2", "--set", "vocab_size=64"]
     emitted, saved = os.path.join(scratch, "step.mlir"), os.path.join(scratch, "step.exe")
@@ -325,6 +338,7 @@ with tempfile.TemporaryDirectory() as top:
     test_grads(linear)
     test_slope(mlp)
     test_compile(top)
+    test_compile_times()
     test_bf16(top)
 print(f"{passed} passed, {failed} failed")
 sys.exit(failed > 0)
