@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { VOCAB = 24, TIME = 64, SEQUENCES = 4, MINI = 8, STEPS = 2 };
+enum { VOCAB = 24, TIME = 64, SEQUENCES = 4, PARTS = 2, STEPS = 2 };
 
 static const char *const meshes[] = {"time=2", "time=4", "data=2,time=2", "time=2,fsdp=2",
                                      "time=2,model=2"};
@@ -235,18 +235,20 @@ static void diagnostics_agree(void **state)
 /* ---- training ----------------------------------------------------------------------------------
  */
 
-/* Losses of some steps, the parameters after them. */
-static outcome train(const ttt_config *config, const char *mesh_text)
-{
-    ttt_mesh mesh;
+/* A training under way on a mesh. */
+typedef struct training {
     ttt_place *place;
+    ttt_params *params;
     ttt_program *program;
-    ttt_error error;
-    ttt_recipe recipe;
     ttt_train_places at;
     ttt__state state;
-    ttt_params *params = ttt_params_new(config, TTT_STACKED, &error);
-    assert_non_null(params);
+    ttt_array **args, **results;
+} training;
+
+static void compile_step(training *t, const ttt_config *config)
+{
+    ttt_error error;
+    ttt_recipe recipe;
     assert_true(ttt_recipe_preset(&recipe, "tiny", ttt_mixer_name(config->mixer), &error));
     recipe.sequence_length = TIME;
     recipe.batch_tokens = SEQUENCES * TIME;
@@ -254,50 +256,77 @@ static outcome train(const ttt_config *config, const char *mesh_text)
     recipe.warmup_steps = recipe.ttt_base_lr_warmup = 1;
     ttt_task task = task_of(TTT_TASK_TRAIN, HLO_F32, true);
     task.recipe = &recipe;
-    task.train.accumulation = 2;
-    task.places = &at;
-    ASSERT_OK(ttt_mesh_parse(mesh_text, &mesh));
-    ASSERT_OK(ttt_place_open("cpu", &mesh, &place));
-    ASSERT_OK(ttt_task_compile_for(&task, place, config, params, &program));
-    ASSERT_OK(ttt__state_start(place, params, 1, NULL, &state));
-    ttt_array **args = calloc((size_t)at.n_arguments, sizeof(ttt_array *));
-    ttt_array **results = calloc((size_t)(at.n_results + STEPS), sizeof(ttt_array *));
-    ttt_array **kept = calloc((size_t)(params->count + STEPS), sizeof(ttt_array *));
-    assert_true(args != NULL && results != NULL && kept != NULL);
-    hlo_shape ids = HLO_SHAPE(HLO_S32, 2, SEQUENCES / 2, TIME), marks = ids;
+    task.train.accumulation = PARTS;
+    task.places = &t->at;
+    ASSERT_OK(ttt_task_compile_for(&task, t->place, config, t->params, &t->program));
+}
+
+static void start_training(training *t, const ttt_config *config, const char *mesh_text)
+{
+    ttt_mesh mesh;
+    ttt_error error;
+    hlo_shape ids = HLO_SHAPE(HLO_S32, PARTS, SEQUENCES / PARTS, TIME), marks = ids;
     hlo_spec rows = HLO_SPEC(NULL, "data+fsdp", "time");
     marks.type = HLO_PRED;
-    ASSERT_OK(ttt_array_upload(place, ids, rows, tokens, &args[at.tokens]));
-    ASSERT_OK(ttt_array_upload(place, ids, rows, labels, &args[at.labels]));
-    ASSERT_OK(ttt_array_upload(place, marks, rows, resets, &args[at.resets]));
-    for (int step = 0; step < STEPS; step++) {
-        memcpy(args, state.arrays, (size_t)state.n * sizeof *args);
-        ASSERT_OK(ttt_program_run(program, args, at.n_arguments, results));
-        for (int i = 0; i < at.n_results; i++) {
-            if (i < state.n) {
-                ttt_array_free(state.arrays[i]);
-                state.arrays[i] = results[i];
-            } else if (i == at.loss) {
-                kept[step] = results[i];
-            } else {
-                ttt_array_free(results[i]);
-            }
+    t->params = ttt_params_new(config, TTT_STACKED, &error);
+    assert_non_null(t->params);
+    ASSERT_OK(ttt_mesh_parse(mesh_text, &mesh));
+    ASSERT_OK(ttt_place_open("cpu", &mesh, &t->place));
+    compile_step(t, config);
+    ASSERT_OK(ttt__state_start(t->place, t->params, 1, NULL, &t->state));
+    t->args = calloc((size_t)t->at.n_arguments, sizeof(ttt_array *));
+    t->results = calloc((size_t)t->at.n_results, sizeof(ttt_array *));
+    assert_true(t->args != NULL && t->results != NULL);
+    ASSERT_OK(ttt_array_upload(t->place, ids, rows, tokens, &t->args[t->at.tokens]));
+    ASSERT_OK(ttt_array_upload(t->place, ids, rows, labels, &t->args[t->at.labels]));
+    ASSERT_OK(ttt_array_upload(t->place, marks, rows, resets, &t->args[t->at.resets]));
+}
+
+/* The state moves on; returns the loss. */
+static ttt_array *one_step(training *t)
+{
+    memcpy(t->args, t->state.arrays, (size_t)t->state.n * sizeof *t->args);
+    ASSERT_OK(ttt_program_run(t->program, t->args, t->at.n_arguments, t->results));
+    for (int i = 0; i < t->at.n_results; i++) {
+        if (i < t->state.n) {
+            ttt_array_free(t->state.arrays[i]);
+            t->state.arrays[i] = t->results[i];
+        } else if (i != t->at.loss) {
+            ttt_array_free(t->results[i]);
         }
     }
-    for (int i = 0; i < params->count; i++) {
-        kept[STEPS + i] = state.arrays[i];
-        state.arrays[i] = NULL;
+    return t->results[t->at.loss];
+}
+
+static void end_training(training *t)
+{
+    for (int i = t->state.n; i < t->at.n_arguments; i++)
+        ttt_array_free(t->args[i]);
+    free(t->args);
+    free(t->results);
+    ttt__state_free(&t->state);
+    ttt_program_free(t->program);
+    ttt_params_free(t->params);
+    ttt_place_free(t->place);
+}
+
+/* Losses of some steps, and the parameters after them. */
+static outcome train(const ttt_config *config, const char *mesh_text)
+{
+    training t = {0};
+    start_training(&t, config, mesh_text);
+    int n = STEPS + t.params->count;
+    ttt_array **kept = calloc((size_t)n, sizeof(ttt_array *));
+    assert_non_null(kept);
+    for (int i = 0; i < STEPS; i++)
+        kept[i] = one_step(&t);
+    for (int i = 0; i < t.params->count; i++) {
+        kept[STEPS + i] = t.state.arrays[i];
+        t.state.arrays[i] = NULL;
     }
-    outcome o = download(kept, STEPS + params->count);
-    for (int i = state.n; i < at.n_arguments; i++)
-        ttt_array_free(args[i]);
-    free(args);
-    free(results);
+    outcome o = download(kept, n);
     free(kept);
-    ttt__state_free(&state);
-    ttt_program_free(program);
-    ttt_params_free(params);
-    ttt_place_free(place);
+    end_training(&t);
     return o;
 }
 
