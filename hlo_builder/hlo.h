@@ -230,6 +230,9 @@ hlo_val hlo_update_index(hlo_graph *g, hlo_val x, int dim, hlo_val index, hlo_va
 /* Negative padding cuts off; `interior` goes between elements. */
 hlo_val hlo_pad(hlo_graph *g, hlo_val x, hlo_val value, hlo_dims low, hlo_dims high,
                 hlo_dims interior);
+/* x moved by so many places along `dim`, to later ones or, by a negative number, to earlier ones;
+ * what comes in is zero. */
+hlo_val hlo_shift(hlo_graph *g, hlo_val x, int dim, int64_t by);
 hlo_val hlo_concat(hlo_graph *g, const hlo_val *parts, int n, int dim);
 hlo_val hlo_stack(hlo_graph *g, const hlo_val *parts, int n, int dim); /* along a new dimension */
 
@@ -481,6 +484,8 @@ typedef struct hlo_spec {
 
 void hlo_shard_param(hlo_graph *g, hlo_val param, hlo_spec spec);
 void hlo_shard_result(hlo_graph *g, int result, hlo_spec spec);
+/* How many pieces axes, "data+fsdp", cut a dimension into: 1 for NULL and with no mesh. */
+int64_t hlo_axes_size(hlo_graph *g, const char *axes);
 /* x with a wish for where it lives. */
 hlo_val hlo_shard(hlo_graph *g, hlo_val x, hlo_spec spec);
 /* `body` is written for one device: it sees its own pieces, as the specs cut them, and moves data

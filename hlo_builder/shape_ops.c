@@ -562,6 +562,18 @@ hlo_val hlo_pad(hlo_graph *g, hlo_val x, hlo_val value, hlo_dims low, hlo_dims h
     return hlo__add1(g, HLO_OP_PAD, in, 2, shape, &attrs, sizeof attrs);
 }
 
+hlo_val hlo_shift(hlo_graph *g, hlo_val x, int dim, int64_t by)
+{
+    hlo_value *value = begin(g, HLO_OP_PAD, x, NULL);
+    int at = value == NULL ? -1 : find_dim(g, HLO_OP_PAD, x, value->shape.rank, dim);
+    if (at < 0)
+        return null_value;
+    hlo_dims none = all_equal(value->shape.rank, 0), low = none, high = none;
+    low.d[at] = by;
+    high.d[at] = -by;
+    return hlo_pad(g, x, hlo_like(g, x, 0), low, high, none);
+}
+
 /* The padding taken off again. */
 static hlo_val unpad(hlo_graph *g, const hlo_shape *x, const hlo_pad_attrs *pad, hlo_val d)
 {

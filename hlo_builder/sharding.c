@@ -104,6 +104,13 @@ static int64_t pieces(hlo_graph *g, const char *what, const char *names, int64_t
     return hlo__failed(g) ? 0 : parts;
 }
 
+int64_t hlo_axes_size(hlo_graph *g, const char *axes)
+{
+    unsigned used = 0;
+    int64_t parts = g->mesh.n == 0 ? 1 : pieces(g, "axes_size", axes, 0, 0, &used);
+    return parts == 0 ? 1 : parts;
+}
+
 /* The spec with its names interned, and the pieces of each dimension. False without a mesh too. */
 static bool check_spec(hlo_graph *g, const char *what, const hlo_shape *shape, bool whole,
                        const hlo_spec *spec, hlo_spec *clean, int64_t parts[HLO_MAX_RANK])

@@ -83,6 +83,16 @@ typedef struct learner_result {
 learner_result learner_dual(hlo_graph *g, const learner *l, const learner_data *data,
                             learner_state *state, int64_t group);
 
+/* Axes of a mesh: of sequences, or NULL, and of times. */
+typedef struct learner_mesh {
+    const char *batch_axes, *time_axis;
+} learner_mesh;
+
+/* The same for sequences whose mini-batches are split over the axis of times, an equal number for
+ * each device of it. They start anew, and `state` receives their ends. */
+learner_result learner_over_spans(hlo_graph *g, const learner *l, const learner_data *data,
+                                  const learner_mesh *mesh, learner_state *state, int64_t group);
+
 /* One token of each sequence: q, k, target [B, H, 1, d]. */
 typedef struct learner_token {
     hlo_val q, k, target;

@@ -6,12 +6,13 @@
  */
 #include "model/network_inside.h"
 
-enum { LOSS_TIMES = 512 }; /* at once */
+enum { LOSS_TIMES = 512 }; /* at once, of each span where times are split over devices */
 
 typedef struct head {
     hlo_type compute, wide;
     hlo_val table; /* [vocab, hidden], in the type of activations */
     double z_loss;
+    int64_t spans; /* that times are cut into, each with a device of its own */
 } head;
 
 /* Sums over a part: x [batch, times, hidden], labels and weights [batch, times]. */
@@ -66,46 +67,90 @@ static void one_part(hlo_graph *g, void *ctx, hlo_val step, const hlo_val *carry
     out[0] = p.d_x;
 }
 
-/* [batch, parts * times, …] as [parts, batch, times, …]. */
-static hlo_val in_parts(hlo_graph *g, hlo_val x, int64_t parts)
+/* Times as spans, the first `whole` of each of which are parts of LOSS_TIMES. */
+typedef struct cutting {
+    int64_t batch, spans, span, whole, parts;
+} cutting;
+
+static cutting cut(hlo_graph *g, hlo_val labels, int64_t spans)
 {
-    const hlo_shape *s = hlo_shape_of(g, x);
-    hlo_val split =
-        s->rank == 3
-            ? hlo_reshape(g, x, HLO_DIMS(s->dims[0], parts, s->dims[1] / parts, s->dims[2]))
-            : hlo_reshape(g, x, HLO_DIMS(s->dims[0], parts, s->dims[1] / parts));
-    return hlo_transpose(g, split, s->rank == 3 ? HLO_DIMS(1, 0, 2, 3) : HLO_DIMS(1, 0, 2));
+    cutting c = {.batch = hlo_dim(g, labels, 0), .spans = spans};
+    c.span = hlo_dim(g, labels, 1) / spans;
+    c.parts = c.span / LOSS_TIMES;
+    c.whole = c.parts * LOSS_TIMES;
+    return c;
+}
+
+/* x [batch, time, (width)]: the times [start, limit) of each span, [batch, …, width]. */
+static hlo_val of_spans(hlo_graph *g, const cutting *c, hlo_val x, int64_t start, int64_t limit)
+{
+    int64_t width = hlo_rank(g, x) == 3 ? hlo_dim(g, x, 2) : 1;
+    x = hlo_reshape(g, x, HLO_DIMS(c->batch, c->spans, c->span, width));
+    return hlo_slice_dim(g, x, 2, start, limit);
+}
+
+/* The parts, [parts, batch, spans * LOSS_TIMES, (width)]; and what is left, [batch, times,
+ * (width)].
+ */
+static hlo_val in_parts(hlo_graph *g, const cutting *c, hlo_val x)
+{
+    int64_t rank = hlo_rank(g, x), times = c->spans * LOSS_TIMES;
+    hlo_val y = of_spans(g, c, x, 0, c->whole);
+    int64_t width = hlo_dim(g, y, 3);
+    y = hlo_reshape(g, y, HLO_DIMS(c->batch, c->spans, c->parts, LOSS_TIMES, width));
+    y = hlo_transpose(g, y, HLO_DIMS(2, 0, 1, 3, 4));
+    return hlo_reshape(g, y,
+                       rank == 3 ? HLO_DIMS(c->parts, c->batch, times, width)
+                                 : HLO_DIMS(c->parts, c->batch, times));
+}
+
+static hlo_val left_over(hlo_graph *g, const cutting *c, hlo_val x)
+{
+    int64_t rank = hlo_rank(g, x), times = c->spans * (c->span - c->whole);
+    hlo_val y = of_spans(g, c, x, c->whole, c->span);
+    return hlo_reshape(
+        g, y, rank == 3 ? HLO_DIMS(c->batch, times, hlo_dim(g, y, 3)) : HLO_DIMS(c->batch, times));
+}
+
+/* What was made of the parts and of what is left, either of which may be null, in the order of
+ * times: [batch, time, width]. */
+static hlo_val rejoin(hlo_graph *g, const cutting *c, hlo_val parts, hlo_val rest, int64_t width)
+{
+    hlo_val both[2];
+    int n = 0;
+    if (parts.id != 0) {
+        parts = hlo_reshape(g, parts, HLO_DIMS(c->parts, c->batch, c->spans, LOSS_TIMES, width));
+        parts = hlo_transpose(g, parts, HLO_DIMS(1, 2, 0, 3, 4));
+        both[n++] = hlo_reshape(g, parts, HLO_DIMS(c->batch, c->spans, c->whole, width));
+    }
+    if (rest.id != 0)
+        both[n++] = hlo_reshape(g, rest, HLO_DIMS(c->batch, c->spans, c->span - c->whole, width));
+    hlo_val all = n == 1 ? both[0] : hlo_concat(g, both, 2, 2);
+    return hlo_reshape(g, all, HLO_DIMS(c->batch, c->spans * c->span, width));
 }
 
 /* in: x, table, labels, weights; out: loss, and the gradients of x and the table. */
 static void body(hlo_graph *g, void *ctx, const hlo_val *in, hlo_val *out)
 {
     head h = *(const head *)ctx;
-    const hlo_shape *s = hlo_shape_of(g, in[0]);
-    int64_t batch = s->dims[0], time = s->dims[1], hidden = s->dims[2];
-    int64_t parts = time / LOSS_TIMES, whole = parts * LOSS_TIMES, n = 0;
-    hlo_val d_x[2],
-        sums[2] = {hlo_scalar(g, h.wide, 0), hlo_convert(g, hlo_zeros_like(g, in[1]), h.wide)};
+    cutting c = cut(g, in[2], h.spans);
+    hlo_val d_parts = {0}, d_rest = {0},
+            sums[2] = {hlo_scalar(g, h.wide, 0), hlo_convert(g, hlo_zeros_like(g, in[1]), h.wide)};
     h.table = hlo_convert(g, in[1], h.compute);
-    if (parts > 0) {
-        hlo_val x = in_parts(g, hlo_slice_dim(g, in[0], 1, 0, whole), parts);
-        hlo_val labels = in_parts(g, hlo_slice_dim(g, in[2], 1, 0, whole), parts);
-        hlo_val weights = in_parts(g, hlo_slice_dim(g, in[3], 1, 0, whole), parts);
-        hlo_scan(g, one_part, &h, sums, 2, (hlo_val[]){x, labels, weights}, 3, &d_x[n], 1, NULL);
-        d_x[n] = hlo_reshape(g, hlo_transpose(g, d_x[n], HLO_DIMS(1, 0, 2, 3)),
-                             HLO_DIMS(batch, whole, hidden));
-        n++;
+    if (c.parts > 0) {
+        hlo_val pieces[3] = {in_parts(g, &c, in[0]), in_parts(g, &c, in[2]),
+                             in_parts(g, &c, in[3])};
+        hlo_scan(g, one_part, &h, sums, 2, pieces, 3, &d_parts, 1, NULL);
     }
-    if (whole < time) {
-        head_part rest = part_of(g, &h, hlo_slice_dim(g, in[0], 1, whole, time),
-                                 hlo_slice_dim(g, in[2], 1, whole, time),
-                                 hlo_slice_dim(g, in[3], 1, whole, time));
+    if (c.whole < c.span) {
+        head_part rest = part_of(g, &h, left_over(g, &c, in[0]), left_over(g, &c, in[2]),
+                                 left_over(g, &c, in[3]));
         sums[0] = hlo_add(g, sums[0], rest.loss);
         sums[1] = hlo_add(g, sums[1], rest.d_table);
-        d_x[n++] = rest.d_x;
+        d_rest = rest.d_x;
     }
     out[0] = sums[0];
-    out[1] = n == 1 ? d_x[0] : hlo_concat(g, d_x, 2, 1);
+    out[1] = rejoin(g, &c, d_parts, d_rest, hlo_dim(g, in[0], 2));
     out[2] = hlo_convert(g, sums[1], hlo_type_of(g, in[1]));
 }
 
@@ -131,10 +176,23 @@ static hlo_val shares(hlo_graph *g, const ttt_net *net, const ttt_target *target
     return hlo_div(g, weights, hlo_mul(g, sum, hlo_like(g, sum, (double)batch)));
 }
 
+/* Into how many spans times are cut. */
+static int64_t spans_of(hlo_graph *g, const ttt_net *net, hlo_val labels)
+{
+    int64_t spans = hlo_axes_size(g, net->time_axis), time = hlo_dim(g, labels, 1);
+    if (time % spans != 0)
+        hlo_fail(g, HLO_ERROR_SHAPE, "%lld tokens do not divide by %lld, the mesh's axis of times",
+                 (long long)time, (long long)spans);
+    return spans;
+}
+
 hlo_val ttt_loss(hlo_graph *g, const ttt_net *net, const ttt_input *in, const ttt_target *target,
                  ttt_diagnostics *diagnostics)
 {
-    head h = {.compute = net_compute(net), .wide = net_wide(net), .z_loss = target->z_loss};
+    head h = {.compute = net_compute(net),
+              .wide = net_wide(net),
+              .z_loss = target->z_loss,
+              .spans = spans_of(g, net, target->labels)};
     hlo_val x = net_trunk(g, net, in, diagnostics), out[3];
     hlo_scope_push(g, "loss");
     hlo_val args[4] = {x, net_head(g, net), target->labels, shares(g, net, target)};
@@ -162,24 +220,19 @@ static void losses_of_part(hlo_graph *g, void *ctx, hlo_val step, const hlo_val 
 hlo_val net_losses(hlo_graph *g, const ttt_net *net, hlo_val x, hlo_val labels)
 {
     head h = {.compute = net_compute(net), .wide = net_wide(net)};
-    hlo_val losses[2];
-    int64_t batch = hlo_dim(g, x, 0), time = hlo_dim(g, x, 1), n = 0;
-    int64_t parts = time / LOSS_TIMES, whole = parts * LOSS_TIMES;
+    hlo_val losses = {0}, rest = {0};
+    cutting c = cut(g, labels, spans_of(g, net, labels));
     hlo_scope_push(g, "loss");
     h.table = hlo_convert(g, net_head(g, net), h.compute);
-    if (parts > 0) {
-        hlo_val pieces[2] = {in_parts(g, hlo_slice_dim(g, x, 1, 0, whole), parts),
-                             in_parts(g, hlo_slice_dim(g, labels, 1, 0, whole), parts)};
-        hlo_scan(g, losses_of_part, &h, NULL, 0, pieces, 2, &losses[n], 1, NULL);
-        losses[n] =
-            hlo_reshape(g, hlo_transpose(g, losses[n], HLO_DIMS(1, 0, 2)), HLO_DIMS(batch, whole));
-        n++;
+    if (c.parts > 0) {
+        hlo_val pieces[2] = {in_parts(g, &c, x), in_parts(g, &c, labels)};
+        hlo_scan(g, losses_of_part, &h, NULL, 0, pieces, 2, &losses, 1, NULL);
     }
-    if (whole < time)
-        losses[n++] = losses_of(g, &h, hlo_slice_dim(g, x, 1, whole, time),
-                                hlo_slice_dim(g, labels, 1, whole, time));
+    if (c.whole < c.span)
+        rest = losses_of(g, &h, left_over(g, &c, x), left_over(g, &c, labels));
+    losses = rejoin(g, &c, losses, rest, 1);
     hlo_scope_pop(g);
-    return n == 1 ? losses[0] : hlo_concat(g, losses, 2, 1);
+    return hlo_reshape(g, losses, HLO_DIMS(c.batch, c.spans * c.span));
 }
 
 hlo_val ttt_losses(hlo_graph *g, const ttt_net *net, const ttt_input *in, hlo_val labels,

@@ -232,7 +232,9 @@ static hlo_val learn_part(hlo_graph *g, const net_layer *l, mixer_pieces p, cons
     learner_data data = {.mini = p.size};
     mixer_pieces mini = p;
     bool plain = l->resets.here.id == 0 && errors == NULL;
-    int64_t chunk = plain ? learner_chunk(d->made, p.n, p.size) : 1;
+    learner_mesh mesh = {l->net->batch_axes, l->net->time_axis};
+    int64_t spans = hlo_axes_size(g, mesh.time_axis);
+    int64_t chunk = plain ? learner_chunk(d->made, p.n / spans, p.size) : 1;
     p = (mixer_pieces){p.start, p.n / chunk, p.size * chunk};
     data.q = wide(g, l, turned_pieces(g, l, &p, d, d->q));
     data.k = wide(g, l, turned_pieces(g, l, &p, d, d->k));
@@ -245,7 +247,9 @@ static hlo_val learn_part(hlo_graph *g, const net_layer *l, mixer_pieces p, cons
     data.reach = reach_of(g, &mini, d, since, false);
     if (errors != NULL)
         ask_keys(g, &data, reach_of(g, &mini, d, since, true));
-    learner_result r = learner_dual(g, d->made, &data, state, l->net->config->checkpoint_group);
+    int64_t group = l->net->config->checkpoint_group;
+    learner_result r = spans == 1 ? learner_dual(g, d->made, &data, state, group)
+                                  : learner_over_spans(g, d->made, &data, &mesh, state, group);
     if (errors != NULL)
         diagnose(g, &p, d->made, &data, &r, errors);
     hlo_val res = hlo_slice_dim(g, r.answers, 3, 0, p.size);
@@ -361,6 +365,26 @@ static void put_state(hlo_graph *g, const learner *made, const learner_state *le
         state[n + i] = hlo_zeros_like(g, state[n + i]);
 }
 
+/* Devices that share the times of a sequence have whole mini-batches of it, and start with it. */
+static void check_spans(hlo_graph *g, const net_layer *l, int64_t time, bool from_state)
+{
+    int64_t spans = hlo_axes_size(g, l->net->time_axis), mini = l->net->config->mini_batch_size;
+    if (spans == 1)
+        return;
+    if (from_state)
+        hlo_fail(g, HLO_ERROR_UNSUPPORTED,
+                 "sequences that go on from a state are not split over an axis of times");
+    else if (mini == 0)
+        hlo_fail(g, HLO_ERROR_UNSUPPORTED,
+                 "a mini-batch that is the whole sequence is not split over an axis of times: set "
+                 "mini_batch_size, or leave the axis out");
+    else if (time % (spans * mini) != 0)
+        hlo_fail(g, HLO_ERROR_SHAPE,
+                 "%lld tokens are not %lld spans of whole mini-batches of %lld: the length of "
+                 "sequences must be a multiple of %lld",
+                 (long long)time, (long long)spans, (long long)mini, (long long)(spans * mini));
+}
+
 hlo_val mixer_ttt(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position, hlo_val *state)
 {
     const ttt_config *c = l->net->config;
@@ -370,6 +394,9 @@ hlo_val mixer_ttt(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position,
     if (state != NULL && (c->mini_batch_size == 0 || time % mini != 0))
         hlo_fail(g, HLO_ERROR_UNSUPPORTED, "%lld tokens are not whole mini-batches of %lld",
                  (long long)time, (long long)c->mini_batch_size);
+    check_spans(g, l, time, state != NULL);
+    if (hlo_graph_error(g) != NULL)
+        return x; /* nothing below has a size any more */
     mixer_heads h = mixer_project(g, l, x, state != NULL && c->share_qk ? state++ : NULL);
     learner made = learner_of(g, l);
     learner_state learnt;

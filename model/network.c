@@ -109,7 +109,8 @@ hlo_val net_layer_product(hlo_graph *g, const net_layer *l, hlo_val x, const cha
     hlo_val w = net_layer_param(g, l, name);
     if (l->net->params->products == HLO_TYPE_NONE) {
         w = hlo_convert(g, w, net_compute(l->net));
-        if (out == net_compute(l->net))
+        /* It makes rows of all times; those of devices that share them do not stand in a row. */
+        if (out == net_compute(l->net) && hlo_axes_size(g, l->net->time_axis) == 1)
             return hlo_matmul(g, x, w);
         return hlo_einsum_as(g, hlo_rank(g, x) == 3 ? "bti,io->bto" : "bi,io->bo", x, w, out,
                              HLO_PRECISION_DEFAULT);
@@ -126,9 +127,11 @@ hlo_val net_dear(hlo_graph *g, const ttt_net *net, hlo_val v)
 hlo_val net_shard(hlo_graph *g, const ttt_net *net, hlo_val v, int dim)
 {
     hlo_spec spec = HLO_SPEC(net->batch_axes);
+    if (dim != 1 && hlo_rank(g, v) >= 3)
+        spec.axes[1] = net->time_axis;
     if (dim > 0)
         spec.axes[dim] = "model";
-    return net->batch_axes == NULL ? v : hlo_shard(g, v, spec);
+    return net->batch_axes == NULL && net->time_axis == NULL ? v : hlo_shard(g, v, spec);
 }
 
 /* ---- causal convolutions -----------------------------------------------------------------------
@@ -149,24 +152,16 @@ static conv_params conv_of(hlo_graph *g, const net_layer *l, const char *name)
     return (conv_params){hlo_transpose(g, w, HLO_DIMS(1, 0)), net_layer_param(g, l, full)};
 }
 
-/* x [batch, time, …] moved to later times; what comes in is zero. */
-static hlo_val later(hlo_graph *g, hlo_val x, int64_t by)
-{
-    hlo_dims low = {.n = hlo_rank(g, x)}, high = low, none = low;
-    low.d[1] = by;
-    high.d[1] = -by;
-    return hlo_pad(g, x, hlo_like(g, x, 0), low, high, none);
-}
-
 /* Taps that reach back into another document count as zero. */
 static hlo_val conv_within_documents(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val w)
 {
     int64_t width = hlo_dim(g, w, 0), batch = hlo_dim(g, x, 0), time = hlo_dim(g, x, 1);
     hlo_val sum = hlo_mul(g, x, hlo_slice_dim(g, w, 0, width - 1, width));
     for (int64_t by = 1; by < width && by < time; by++) {
-        hlo_val same = hlo_compare(g, HLO_EQ, l->resets.segment, later(g, l->resets.segment, by));
+        hlo_val same =
+            hlo_compare(g, HLO_EQ, l->resets.segment, hlo_shift(g, l->resets.segment, 1, by));
         same = hlo_reshape(g, same, HLO_DIMS(batch, time, 1));
-        hlo_val tap = hlo_select(g, same, later(g, x, by), hlo_like(g, x, 0));
+        hlo_val tap = hlo_select(g, same, hlo_shift(g, x, 1, by), hlo_like(g, x, 0));
         sum = hlo_add(g, sum, hlo_mul(g, tap, hlo_slice_dim(g, w, 0, width - 1 - by, width - by)));
     }
     return sum;

@@ -37,7 +37,7 @@ hlo_val net_layer_product(hlo_graph *g, const net_layer *l, hlo_val x, const cha
 hlo_type net_compute(const ttt_net *net);
 hlo_type net_wide(const ttt_net *net);
 /* Where activations live on a mesh: dimension 0 is split over sequences, `dim` (0: none) over
- * "model". */
+ * "model", and dimension 1 of [batch, time, …], three dimensions at least, over times. */
 hlo_val net_shard(hlo_graph *g, const ttt_net *net, hlo_val v, int dim);
 /* Marks a product as dear: kept for the backward pass unless the net keeps nothing. */
 hlo_val net_dear(hlo_graph *g, const ttt_net *net, hlo_val v);

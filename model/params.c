@@ -123,8 +123,10 @@ static void conv(table *t, const char *name, int64_t channels, const char *axis)
 }
 
 #define MIXER "seq_modeling_block."
-#define IN_SPEC HLO_SPEC("fsdp", "model")  /* of a matrix into heads or wider than the stream */
-#define OUT_SPEC HLO_SPEC("model", "fsdp") /* of the matrix back */
+/* Devices that share out sequences or their times share out parameters too. */
+#define FSDP "fsdp+time"
+#define IN_SPEC HLO_SPEC(FSDP, "model")  /* of a matrix into heads or wider than the stream */
+#define OUT_SPEC HLO_SPEC("model", FSDP) /* of the matrix back */
 
 /* What the TTT layer has beside projections: the learner's start, its norm and its rates. */
 static void learner(table *t)
@@ -237,7 +239,7 @@ static void walk(table *t)
         (ttt_param){.shape = HLO_SHAPE(HLO_F32, c->vocab_size, c->hidden_size),
                     .init = TTT_INIT_NORMAL,
                     .scale = c->initializer_range,
-                    .spec = HLO_SPEC("model", "fsdp")});
+                    .spec = OUT_SPEC});
     int64_t walks = t->params->layout == TTT_STACKED ? 1 : c->n_layers;
     for (t->layer = 0; t->layer < walks; t->layer++)
         block(t);

@@ -84,7 +84,7 @@ static hlo_val batch_argument(hlo_graph *g, const builder *b, const char *name, 
 {
     int64_t time = b->recipe->sequence_length, sequences = b->recipe->batch_tokens / time;
     hlo_val v = hlo_param(g, name, HLO_SHAPE(type, b->parts, sequences / b->parts, time));
-    hlo_shard_param(g, v, HLO_SPEC(NULL, "data+fsdp"));
+    hlo_shard_param(g, v, HLO_SPEC(NULL, b->net.batch_axes, b->net.time_axis));
     return v;
 }
 
@@ -282,6 +282,7 @@ void ttt_train_step(hlo_graph *g, const ttt_net *net, const ttt_recipe *recipe,
 {
     builder b = {.net = *net, .recipe = recipe, .options = options};
     b.net.batch_axes = "data+fsdp";
+    b.net.time_axis = "time";
     b.parts = options->accumulation == 0 ? 1 : options->accumulation;
     lay_out(net->params->count, options, places);
     if (!check(g, net, recipe, b.parts))

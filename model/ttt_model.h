@@ -149,7 +149,7 @@ typedef struct ttt_param {
     bool transposed; /* stored [out, in] in files */
     ttt_init init;
     double scale;
-    hlo_spec spec; /* mesh axes "fsdp" and "model" */
+    hlo_spec spec; /* mesh axes "fsdp+time" and "model" */
     bool decay;    /* true for all, as in the reference */
     bool packed;   /* a matrix as products written by hand take it: [out, in], of its own type */
     bool scales;   /* [out] of the s8 matrix before it, "NAME_scale": not in files */
@@ -216,6 +216,9 @@ typedef struct ttt_net {
     bool call_product; /* "ttt_product", of packed matrices and one token a sequence */
     /* On a mesh: the axes that sequences are split over, "data+fsdp"; NULL: they are not. */
     const char *batch_axes;
+    /* The axis that times are split over, "time"; NULL: they are not. Learners then work as a
+     * pipeline of sequences, and take whole mini-batches on every device of it. */
+    const char *time_axis;
 } ttt_net;
 
 /* The type of what is not rounded in a network that computes in that one: f64 of f64, else f32. */

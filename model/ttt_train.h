@@ -142,8 +142,8 @@ typedef struct ttt_train_places {
  *
  * Arguments and results are named as in ttt_train_places, parameters by their own names, and the
  * moments "first:NAME" and "second:NAME". The whole state is donated. When the graph has a mesh, of
- * axes "data", "fsdp" and "model", sequences are split over "data+fsdp" and the state as its table
- * says; the other results are whole on every device.
+ * axes "data", "fsdp", "time" and "model", sequences are split over "data+fsdp", their times over
+ * "time", and the state as its table says; the other results are whole on every device.
  *
  * What is wrong is an error of the graph.
  */

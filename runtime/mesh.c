@@ -7,7 +7,7 @@
 static const char call[] = "mesh";
 
 /* All axes that specs speak of. */
-static const char *const axis_names[] = {"data", "fsdp", "model"};
+static const char *const axis_names[] = {"data", "fsdp", "time", "model"};
 enum { AXES = sizeof axis_names / sizeof *axis_names, MOST_DEVICES = 1 << 20 };
 
 static int find_axis(const ttt_mesh *mesh, const char *name, size_t length)
@@ -36,10 +36,11 @@ static pjrt_status *parse_axis(const char *text, size_t length, ttt_mesh *mesh)
             known = axis_names[i];
     }
     if (known == NULL)
-        return PJRT_FAIL(INVALID_ARGUMENT, call,
-                         "a mesh has the axes data, fsdp and model, as in data=2,model=4: not "
-                         "\"%.*s\"",
-                         (int)length, text);
+        return PJRT_FAIL(
+            INVALID_ARGUMENT, call,
+            "a mesh has the axes data, fsdp, time and model, as in data=2,model=4: not "
+            "\"%.*s\"",
+            (int)length, text);
     if (find_axis(mesh, known, name) >= 0)
         return PJRT_FAIL(INVALID_ARGUMENT, call, "the mesh has the axis %s twice", known);
     char *end = NULL;

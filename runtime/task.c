@@ -7,6 +7,7 @@
 
 static const char call[] = "runtime";
 static const char sequences[] = "data+fsdp"; /* the axes that sequences are split over */
+static const char times[] = "time";          /* and their tokens */
 
 /* A graph in the making. */
 typedef struct building {
@@ -18,10 +19,31 @@ typedef struct building {
     ttt_input in;
 } building;
 
+/* Of whole sequences in the dual form alone do devices share out the times. */
+static pjrt_status *check_times(const ttt_task *task, const ttt_mesh *mesh)
+{
+    bool whole = task->kind == TTT_TASK_LOGITS || task->kind == TTT_TASK_LOSS ||
+                 task->kind == TTT_TASK_LOSSES || task->kind == TTT_TASK_GRADS ||
+                 task->kind == TTT_TASK_TRAIN;
+    if (!whole || task->form == TTT_FORM_PRIMAL)
+        return PJRT_FAIL(INVALID_ARGUMENT, call,
+                         "the mesh's axis time is for whole sequences in the dual form, as in "
+                         "training: leave it out where tokens come one by one or from a state");
+    if (task->time % ttt_mesh_size(mesh, times) != 0)
+        return PJRT_FAIL(INVALID_ARGUMENT, call,
+                         "%lld tokens do not divide by %lld, the mesh's axis time",
+                         (long long)task->time, (long long)ttt_mesh_size(mesh, times));
+    return NULL;
+}
+
 pjrt_status *ttt_task_batch_spec(const ttt_task *task, const ttt_mesh *mesh, hlo_spec *spec)
 {
     int64_t pieces = ttt_mesh_size(mesh, "data") * ttt_mesh_size(mesh, "fsdp");
     *spec = (hlo_spec){{0}};
+    if (ttt_mesh_size(mesh, times) > 1) {
+        PJRT_TRY(check_times(task, mesh));
+        spec->axes[1] = times;
+    }
     if (task->batch == 1 && task->kind != TTT_TASK_TRAIN)
         return NULL; /* every device has it */
     if (task->batch % pieces != 0)
@@ -150,7 +172,8 @@ static pjrt_status *build_logits(building *b)
     else
         logits =
             ttt_logits(b->graph->g, &b->net, &b->in, b->task->diagnostics ? &diagnostics : NULL);
-    ttt_graph_result(b->graph, "logits", logits, HLO_SPEC(b->batch.axes[0], NULL, "model"));
+    ttt_graph_result(b->graph, "logits", logits,
+                     HLO_SPEC(b->batch.axes[0], b->batch.axes[1], "model"));
     put_diagnostics(b, &diagnostics);
     return NULL;
 }
@@ -456,7 +479,8 @@ pjrt_status *ttt_task_build(const ttt_task *task, const ttt_config *config,
                       .call_step = (task->calls & TTT_CALL_STEP) != 0,
                       .call_scan = calls_scan(task),
                       .call_product = (task->calls & TTT_CALL_PRODUCT) != 0,
-                      .batch_axes = b.batch.axes[0]};
+                      .batch_axes = b.batch.axes[0],
+                      .time_axis = b.batch.axes[1]};
     pjrt_status *st = b.values == NULL ? PJRT_NO_MEMORY(call) : build(&b);
     if (st == NULL && hlo_graph_error(out->g) != NULL)
         st = ttt_graph_failed(out->g);

@@ -124,7 +124,8 @@ static void advise(const ttt_trainer *t, char *text, size_t size)
     else if (m->temp > m->arguments && o->remat != TTT_REMAT_ALL)
         snprintf(text, size, "--remat all");
     else if (m->temp > m->arguments)
-        snprintf(text, size, "a shorter sequence_length");
+        snprintf(text, size, "a shorter sequence_length, or --mesh time=%lld, which splits it",
+                 2ll * (long long)ttt_mesh_size(&o->mesh, "time"));
     else
         snprintf(text, size, "--mesh fsdp=%lld, which splits the state",
                  2ll * (long long)ttt_mesh_size(&o->mesh, "fsdp"));

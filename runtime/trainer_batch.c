@@ -12,7 +12,7 @@ static ttt_sharded batch_array(const ttt_trainer *t, hlo_type type)
 {
     int64_t parts = t->options.accumulation;
     return (ttt_sharded){HLO_SHAPE(type, parts, t->plan.batch / parts, t->plan.time),
-                         HLO_SPEC(NULL, "data+fsdp")};
+                         HLO_SPEC(NULL, "data+fsdp", "time")};
 }
 
 /* ---- which rows --------------------------------------------------------------------------------
@@ -74,11 +74,12 @@ static pjrt_status *copy_rows(void *ctx, const ttt_block *block, void *out)
     const loaded *l = ctx;
     const ttt_trainer *t = l->t;
     int64_t each = t->plan.batch / t->options.accumulation;
-    size_t row = (size_t)t->plan.time * l->element;
+    size_t row = (size_t)t->plan.time * l->element, skip = (size_t)block->start[2] * l->element;
+    size_t size = (size_t)(block->limit[2] - block->start[2]) * l->element; /* of its times */
     char *to = out;
     for (int64_t p = block->start[0]; p < block->limit[0]; p++) {
-        for (int64_t r = block->start[1]; r < block->limit[1]; r++, to += row)
-            memcpy(to, (const char *)l->data + (size_t)t->row_at[p * each + r] * row, row);
+        for (int64_t r = block->start[1]; r < block->limit[1]; r++, to += size)
+            memcpy(to, (const char *)l->data + (size_t)t->row_at[p * each + r] * row + skip, size);
     }
     return NULL;
 }

@@ -67,9 +67,9 @@ typedef struct ttt_mesh {
 } ttt_mesh;
 
 /*
- * "data=2,model=4": "data" splits sequences, "fsdp" sequences and parameters, "model" heads and
- * widths. The order given is kept, and axes left out are there with size 1, so that any spec of
- * these names fits. NULL or "": one device.
+ * "data=2,model=4": "data" splits sequences, "fsdp" sequences and parameters, "time" the times of
+ * every sequence and parameters, "model" heads and widths. The order given is kept, and axes left
+ * out are there with size 1, so that any spec of these names fits. NULL or "": one device.
  */
 PJRT_MUST_CHECK pjrt_status *ttt_mesh_parse(const char *text, ttt_mesh *mesh);
 int64_t ttt_mesh_devices(const ttt_mesh *mesh);
@@ -292,7 +292,7 @@ typedef struct ttt_task {
     ttt_train_places *places; /* filled in when not NULL */
 } ttt_task;
 
-/* The spec of arrays [batch, …] of sequences. */
+/* The spec of arrays [batch, …] of sequences, and of their times where the mesh splits those. */
 PJRT_MUST_CHECK pjrt_status *ttt_task_batch_spec(const ttt_task *task, const ttt_mesh *mesh,
                                                  hlo_spec *spec);
 /* The graph, for any mesh: nothing is compiled. */

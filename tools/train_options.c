@@ -75,7 +75,8 @@ const char train_help[] =
     "  --accumulation N   a batch in N parts, one after another, for less memory\n"
     "  --dtype T          of activations and products: f32 (default) or bf16\n" PROGRAM_REMAT_HELP
     "  --mesh M           over several devices, virtual ones of the CPU: data=2,fsdp=2,model=2;\n"
-    "                     over all devices of all processes\n"
+    "                     over all devices of all processes; time=2 cuts every sequence into\n"
+    "                     spans: docs/pods.md\n"
     "  --resets           documents within a sequence do not see each other\n"
     "  --save-every N     a checkpoint every N steps (1000) and every --save-minutes M (10)\n"
     "  --keep K           the newest K stay (2); --milestone N: multiples of N stay for ever\n"

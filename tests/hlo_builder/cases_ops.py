@@ -353,6 +353,8 @@ def shapes():
     both("slice to nothing", ["slice"], one("slice", start=[1, 1], limit=[1, 3], stride=[1, 1]),
          [array(rng, "f64", (2, 3))])
     both("slice_dim", ["slice"], one("slice_dim", dim=-1, start=-3, limit=-1), [x])
+    both("shift later", ["pad"], one("shift", dim=1, by=2), [x])
+    both("shift earlier", ["pad"], one("shift", dim=0, by=-1), [x])
     for starts in ((0, 1, 2), (-5, 1, 9), (1, 2, 3)):  # clamped
         at = [np.array(s, np.int32) for s in starts]
         both(f"dynamic_slice {starts}", ["dynamic_slice"], one("dynamic_slice", sizes=[1, 2, 3]),

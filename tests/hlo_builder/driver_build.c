@@ -341,6 +341,7 @@ SIMPLE(dynamic_update, hlo_dynamic_update(g, in[0], in[1], in + 2))
 SIMPLE(index, hlo_index(g, in[0], small(c, "dim"), in[1]))
 SIMPLE(update_index, hlo_update_index(g, in[0], small(c, "dim"), in[1], in[2]))
 SIMPLE(pad, hlo_pad(g, in[0], in[1], dims(c, "low"), dims(c, "high"), dims(c, "interior")))
+SIMPLE(shift, hlo_shift(g, in[0], small(c, "dim"), integer(c, "by")))
 SIMPLE(concat, hlo_concat(g, in, c->n_in, small(c, "dim")))
 SIMPLE(stack, hlo_stack(g, in, c->n_in, small(c, "dim")))
 SIMPLE(reduce, hlo_reduce(g, reduce_kind(c), in[0], dims(c, "dims")))
@@ -624,7 +625,7 @@ typedef struct op_entry {
     X(matmul, "") X(take, "") X(cross_entropy, "") X(causal_conv, "") X(select, "") X(clamp, "")  \
     X(scalar, "") X(scalar_int, "") X(full, "") X(like, "") X(iota, "") X(convert, "")            \
     X(bitcast, "") X(broadcast, "") X(broadcast_to, "") X(reshape, "") X(transpose, "")           \
-    X(reverse, "") X(slice, "") X(slice_dim, "") X(dynamic_slice, "") X(dynamic_update, "")       \
+    X(reverse, "") X(slice, "") X(slice_dim, "") X(shift, "") X(dynamic_slice, "") X(dynamic_update, "")       \
     X(index, "") X(update_index, "") X(pad, "") X(concat, "") X(stack, "") X(reduce, "")          \
     X(reduce_keep, "") X(sum, "") X(mean, "") X(cumsum, "") X(argmax, "") X(einsum, "")           \
     X(einsum_as, "") X(softmax, "") X(log_softmax, "") X(layer_norm, "") X(rms_norm, "")          \

@@ -179,6 +179,12 @@ def _np_slice_dim(x, dim, start, limit):
     return x[tuple(at)]
 
 
+def _np_moved(x, dim, by):
+    pad = [(max(by, 0), max(-by, 0)) if d == dim else (0, 0) for d in range(x.ndim)]
+    at = [slice(max(-by, 0), max(-by, 0) + x.shape[d]) if d == dim else slice(None) for d in range(x.ndim)]
+    return np.pad(x, pad)[tuple(at)]
+
+
 NUMPY = {
     **{name: _exact(f) for name, f in NUMPY_UNARY.items()},
     **{name: _exact(f) for name, f in NUMPY_BINARY.items()},
@@ -207,6 +213,7 @@ NUMPY = {
     "slice": lambda x, start, limit, stride: x[
         tuple(slice(*s) for s in zip(start, limit, stride))],
     "slice_dim": _np_slice_dim,
+    "shift": _np_moved,
     "dynamic_slice": _np_dynamic_slice,
     "dynamic_update": _np_dynamic_update,
     "index": lambda x, i, dim: np.take(x, np.clip(int(i), 0, x.shape[dim] - 1), axis=dim),
@@ -428,6 +435,8 @@ def _j_table():
         "reverse": lambda x, dims: lax.rev(x, tuple(dims)),
         "slice": lambda x, start, limit, stride: lax.slice(x, start, limit, stride),
         "slice_dim": _np_slice_dim,
+        "shift": lambda x, dim, by: lax.pad(x, jnp.zeros((), x.dtype), [
+            (by, -by, 0) if d == dim else (0, 0, 0) for d in range(x.ndim)]),
         "dynamic_slice": lambda x, *s, sizes: lax.dynamic_slice(x, _j_clamped(x, s, sizes), sizes),
         "dynamic_update": lambda x, u, *s: lax.dynamic_update_slice(x, u, _j_clamped(x, s, u.shape)),
         "index": _j_index, "update_index": _j_update_index,

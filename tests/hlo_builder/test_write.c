@@ -709,6 +709,9 @@ static void test_manual(void **state)
     (void)state;
     hlo_graph *g = hlo_graph_new("manual");
     hlo_mesh(g, (const char *const[]){"data", "model"}, (const int64_t[]){2, 2}, 2);
+    assert_int_equal(hlo_axes_size(g, NULL), 1);
+    assert_int_equal(hlo_axes_size(g, "model"), 2);
+    assert_int_equal(hlo_axes_size(g, "model+data"), 4);
     hlo_val x = hlo_param(g, "x", HLO_SHAPE(HLO_F32, 8, 4)), w = vector(g, "w"), y;
     hlo_manual(g, sum_of_pieces, &w, &x, &HLO_SPEC("model", NULL), 1, &y, &HLO_SPEC("data"), 1);
     assert_int_equal(hlo_dim(g, y, 0), 8);

@@ -455,7 +455,7 @@ typedef struct way {
     const char *name;
     ttt_layout layout;
     hlo_type compute;
-    bool mesh;      /* data = 2, fsdp = 2, model = 1 */
+    bool mesh;      /* data = 2, fsdp = 2, time = 1, model = 1 */
     bool host_mask; /* masked labels as weights from the host, not by the recipe */
     ttt_train_options options;
 } way;
@@ -471,17 +471,18 @@ typedef struct trainer {
     pjrt_buffer **state; /* [devices][n_state] */
 } trainer;
 
-static const char *const axes[] = {"data", "fsdp", "model"};
-static const int64_t axis_sizes[] = {2, 2, 1};
+enum { AXES = 4 };
+static const char *const axes[AXES] = {"data", "fsdp", "time", "model"};
+static const int64_t axis_sizes[AXES] = {2, 2, 1, 1};
 
 /* The piece of an array that a device has. */
 static void piece(const trainer *t, const hlo_shape *shape, const hlo_spec *spec, int device,
                   int64_t start[HLO_MAX_RANK], int64_t limit[HLO_MAX_RANK])
 {
-    const int64_t at[] = {device / 2, device % 2, 0};
+    const int64_t at[AXES] = {device / 2, device % 2};
     for (int d = 0; d < shape->rank; d++) {
         int64_t parts = 1, index = 0;
-        for (int a = 0; a < 3 && t->devices > 1 && spec->axes[d] != NULL; a++) {
+        for (int a = 0; a < AXES && t->devices > 1 && spec->axes[d] != NULL; a++) {
             if (strstr(spec->axes[d], axes[a]) == NULL)
                 continue;
             parts *= axis_sizes[a];
@@ -548,7 +549,7 @@ static void start_training(trainer *t, const way *w)
         fail_msg("%s", error.message);
     hlo_graph *g = hlo_graph_new("train_step");
     if (w->mesh)
-        hlo_mesh(g, axes, axis_sizes, 3);
+        hlo_mesh(g, axes, axis_sizes, AXES);
     ttt_net net = {.config = &t->config, .params = t->params, .compute = w->compute};
     ttt_train_step(g, &net, &t->recipe, &w->options, &t->at);
     t->exe = compile(g, t->devices, false);

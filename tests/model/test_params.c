@@ -137,11 +137,11 @@ static void shardings(void **state)
 {
     ttt_params *params = params_of("tiny", "ttt_linear", "mamba");
     (void)state;
-    axes_are(params, "model.embed_tokens.weight", "model", "fsdp");
-    axes_are(params, "model.layers.0.seq_modeling_block.q_proj.weight", "fsdp", "model");
-    axes_are(params, "model.layers.0.seq_modeling_block.g_proj.weight", "fsdp", "model");
-    axes_are(params, "model.layers.0.seq_modeling_block.o_proj.weight", "model", "fsdp");
-    axes_are(params, "model.layers.0.mlp.down_proj.weight", "model", "fsdp");
+    axes_are(params, "model.embed_tokens.weight", "model", "fsdp+time");
+    axes_are(params, "model.layers.0.seq_modeling_block.q_proj.weight", "fsdp+time", "model");
+    axes_are(params, "model.layers.0.seq_modeling_block.g_proj.weight", "fsdp+time", "model");
+    axes_are(params, "model.layers.0.seq_modeling_block.o_proj.weight", "model", "fsdp+time");
+    axes_are(params, "model.layers.0.mlp.down_proj.weight", "model", "fsdp+time");
     axes_are(params, "model.layers.0.seq_modeling_block.W1", "model", NULL);
     axes_are(params, "model.layers.0.seq_norm.weight", NULL, NULL);
     ttt_params_free(params);

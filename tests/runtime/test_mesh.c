@@ -15,7 +15,7 @@ static void meshes_are_read(void **state)
 {
     (void)state;
     ttt_mesh mesh = mesh_of("model=4,data=2");
-    assert_int_equal(mesh.n, 3);
+    assert_int_equal(mesh.n, 4);
     assert_string_equal(mesh.names[0], "model");
     assert_string_equal(mesh.names[1], "data");
     assert_string_equal(mesh.names[2], "fsdp"); /* not given: there, of size 1 */
@@ -23,6 +23,10 @@ static void meshes_are_read(void **state)
     assert_int_equal(ttt_mesh_size(&mesh, "model"), 4);
     assert_int_equal(ttt_mesh_size(&mesh, "fsdp"), 1);
     assert_int_equal(ttt_mesh_size(&mesh, "time"), 1);
+    assert_int_equal(ttt_mesh_size(&mesh, "rows"), 1); /* there is none */
+    mesh = mesh_of("fsdp=2,time=8");
+    assert_int_equal(ttt_mesh_devices(&mesh), 16);
+    assert_int_equal(ttt_mesh_size(&mesh, "time"), 8);
     mesh = mesh_of(NULL);
     assert_int_equal(mesh.n, 0);
     assert_int_equal(ttt_mesh_devices(&mesh), 1);

@@ -111,7 +111,7 @@ def test_wrong_use(scratch):
         check_fails("no such form", 2, [*good, "--form", "triple"], "dual or primal")
         check_fails("no such type", 2, [*good, "--dtype", "f16"], "bf16")
         check_fails("no such layers", 2, [*good, "--layers", "heaped"], "stacked or separate")
-        check_fails("no such axis", 2, [*good, "--mesh", "rows=2"], "rows=2", "data, fsdp and model")
+        check_fails("no such axis", 2, [*good, "--mesh", "rows=2"], "rows=2", "data, fsdp, time and model")
         check_fails("a mesh without numbers", 2, [*good, "--mesh", "data=two"], "data=two")
     check_fails("no such remat", 2, ["grads", "--remat", "much"], "some, none or all")
     check_fails("nothing to keep of logits", 2, ["logits", "--remat", "all"], "--remat")
@@ -327,6 +327,19 @@ def test_mesh_auto():
     check_fails("nothing divides", 1, ["compile", *tiny, "--target", "tpu:v5e:2x2", "--mesh", "auto", "--batch", "3", "--set", "n_heads=1"], "no mesh")
 
 
+def test_compile_times():
+    """Where times are split, states go from chip to chip and parameters are gathered, but no activations are."""
+    j = compile_json("--preset", "tiny", "--context", "512", "--set", "n_layers=2", "--set", "vocab_size=64", "--step", "train", "--target",
+                     "tpu:v5e:2x2", "--mesh", "fsdp=2,time=2", "--batch", "8", "--dtype", "bf16", "--remat", "all")
+    if not j:
+        return
+    found = j["program"]["collectives"]
+    state, widest = 2 * 64 * 64 * 4, 344 * 128 * 2  # activations of a chip's sequences: 524288
+    check("states go on", any(c["kind"] == "collective-permute" and c["bytes"] == state for c in found), found)
+    check("no activations are gathered", all(c["bytes"] <= widest for c in found if c["kind"] == "all-gather"), found)
+    check("none change places", all(c["kind"] != "all-to-all" for c in found), found)
+
+
 def test_compile(scratch):
     tiny = ["--preset", "tiny", "--context", "64", "--set", "n_layers=2", "--set", "vocab_size=64"]
     emitted, saved = os.path.join(scratch, "step.mlir"), os.path.join(scratch, "step.exe")
@@ -336,7 +349,7 @@ def test_compile(scratch):
         p = j["program"]
         check("what it is", (j["step"], j["mixer"], j["batch"], j["context"], j["dtype"], j["partitions"]) ==
               ("train", "ttt_linear", 8, 64, "bf16", 4), j)
-        check("the mesh", j["mesh"] == {"data": 2, "fsdp": 2, "model": 1}, j["mesh"])
+        check("the mesh", j["mesh"] == {"data": 2, "fsdp": 2, "time": 1, "model": 1}, j["mesh"])
         check("memory", j["memory"]["fits"] and 0 < j["memory"]["temp_bytes"] < j["memory"]["needed_bytes"] < j["memory"]["limit_bytes"], j["memory"])
         check("cycles", 0 < j["cycles_in_mini_batch_loops"] < p["cycles_in_loops"] < p["total"]["cycles"], j["cycles_in_mini_batch_loops"])
         check("gradients meet", any(c["kind"] in ("all-reduce", "reduce-scatter") for c in p["collectives"]), p["collectives"])
@@ -391,6 +404,7 @@ with tempfile.TemporaryDirectory() as top:
     test_slope(mlp)
     test_compile(top)
     test_mesh_auto()
+    test_compile_times()
     test_bf16(top)
 print(f"{passed} passed, {failed} failed")
 sys.exit(failed > 0)

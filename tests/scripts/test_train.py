@@ -172,7 +172,7 @@ def test_meshes():
     more = ["--steps", "30", "--no-eval", "--save-every", "15", "--keep", "10"]
     one = fresh("one")
     train(one, *more)
-    for mesh in ("data=2,fsdp=2", "fsdp=2,model=2"):
+    for mesh in ("data=2,fsdp=2", "fsdp=2,time=2", "fsdp=2,model=2"):
         folder = fresh("mesh")
         r, _ = train(folder, *more, "--mesh", mesh)
         check(f"{mesh} runs", r.returncode == 0, r.stderr)
