@@ -217,6 +217,10 @@ static pjrt_status *open_compiler(const ttt__exporting *x, const char *name, com
     if (c->topology == NULL) {
         const char *cpu = x->options->cpu_plugin;
         PJRT_TRY(ttt_place_open(cpu == NULL ? c->target->plugin : cpu, NULL, &c->place));
+        const char *platform = pjrt_client_platform(c->place->client);
+        if (strcmp(platform, c->target->plugin) != 0)
+            return PJRT_FAIL(INVALID_ARGUMENT, call, "%s is the plugin of %s, not of the target %s",
+                             cpu, platform, name);
         c->calls = ttt_place_calls(c->place);
     } else {
         PJRT_TRY(pjrt_plugin_load(c->target->plugin, &plugin));

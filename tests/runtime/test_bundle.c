@@ -404,8 +404,11 @@ static void nothing_is_left_behind(void **unused)
     ASSERT_FAILS(ttt_bundle_write(at("new"), &o), NOT_FOUND, "abacus");
     o.targets = twice;
     ASSERT_FAILS(ttt_bundle_write(at("new"), &o), INVALID_ARGUMENT, "twice");
+    o = options_of("model");
+    o.cpu_plugin = getenv("TTT_FAKE_PLUGIN");
+    assert_non_null(o.cpu_plugin);
+    ASSERT_FAILS(ttt_bundle_write(at("new"), &o), INVALID_ARGUMENT, "the plugin of fake");
     o = options_of("nothing");
-    assert_non_null(o.model);
     pjrt_status *st = ttt_bundle_write(at("new"), &o);
     assert_non_null(st);
     pjrt_status_free(st);
