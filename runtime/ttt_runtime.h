@@ -37,7 +37,7 @@
  *  - Runs are queued: a failure of the device shows when a result is downloaded.
  *  - Names of axes in a spec are not copied: string constants.
  *
- * Of one process all devices of a mesh are its own; of several see ttt_place_open_world.
+ * One process: all devices of a mesh are its own.
  */
 #ifndef RUNTIME_TTT_RUNTIME_H
 #define RUNTIME_TTT_RUNTIME_H
