@@ -136,7 +136,8 @@ static void backward(hlo_graph *g, void *ctx, const hlo_val *in, int n_in, const
                         chunk_product(g, "nbhts,nbhso->nbhto", between, gradients, wide));
     chunk_norm p = chunk_norm_of(g, z, square, pull, narrow);
     chunk_slopes(g, &p, square, pull, narrow, back + BACK_SLOPES);
-    hlo_val d_gradients = chunk_centred(g, hlo_convert(g, d_out[OUT_GRADIENTS], wide));
+    hlo_val d_gradients =
+        chunk_roughly_centred(g, hlo_convert(g, d_out[OUT_GRADIENTS], wide), narrow);
     back[BACK_KEYS] = keys;
     back[BACK_UPDATE] = update;
     back[BACK_BETWEEN] = between;
@@ -163,17 +164,6 @@ static void backward(hlo_graph *g, void *ctx, const hlo_val *in, int n_in, const
         d_in[N_IN + i] = (hlo_val){0};
 }
 
-/* Queries through the weights of their chunk, the last row of which may be biases. */
-static hlo_val asked(hlo_graph *g, hlo_val queries, hlo_val weights, hlo_type wide)
-{
-    int64_t rows = hlo_dim(g, weights, 3), lanes = hlo_dim(g, queries, 4);
-    hlo_val y = chunk_product(g, "nbhti,nbhio->nbhto", queries,
-                              hlo_slice_dim(g, weights, 3, 0, lanes), wide);
-    if (rows == lanes)
-        return y;
-    return hlo_add(g, y, hlo_convert(g, hlo_slice_dim(g, weights, 3, lanes, rows), wide));
-}
-
 hlo_val learner_chunked(hlo_graph *g, const learner *l, const learner_data *data,
                         learner_state *state)
 {
@@ -181,14 +171,13 @@ hlo_val learner_chunked(hlo_graph *g, const learner *l, const learner_data *data
     hlo_type narrow = l->products == HLO_TYPE_NONE ? wide : l->products;
     int64_t mini = data->mini, minis = hlo_dim(g, data->rate, 3) / mini;
     hlo_val rate = chunk_rate(g, data), last = chunk_last(g, data);
-    hlo_val plain = hlo_convert(g, data->k, narrow), keys = chunk_with_one(g, l, plain);
-    hlo_val queries = hlo_convert(g, data->q, narrow);
-    double one = l->b[0].id != 0 ? 1 : 0; /* of biases, in products with keys */
+    hlo_val keys = chunk_with_one(g, l, hlo_convert(g, data->k, narrow));
+    hlo_val queries = chunk_with_one(g, l, hlo_convert(g, data->q, narrow));
     hlo_val start = chunk_joined(g, state), middle = chunk_centred(g, start);
     hlo_val in[N_IN + N_OUT] = {
         keys,
         hlo_convert(g, hlo_mul(g, hlo_convert(g, keys, wide), last), narrow),
-        chunk_mix(g, plain, plain, one, rate, chunk_reach(g, data->reach, minis, false)),
+        chunk_mix(g, keys, keys, 0, rate, chunk_reach(g, data->reach, minis, false)),
         chunk_pull(g, l, data->target),
         chunk_square(g, l),
         middle,
@@ -196,8 +185,8 @@ hlo_val learner_chunked(hlo_graph *g, const learner *l, const learner_data *data
     hlo_val out[N_OUT];
     forward(g, mini, in, in + N_IN);
     hlo_custom_vjp(g, give_on, backward, (void *)(intptr_t)mini, in, N_IN + N_OUT, out, N_OUT);
-    hlo_val mix = chunk_mix(g, queries, plain, one, rate, chunk_reach(g, data->reach, minis, true));
+    hlo_val mix = chunk_mix(g, queries, keys, 0, rate, chunk_reach(g, data->reach, minis, true));
     chunk_split(g, hlo_add(g, out[OUT_LAST], hlo_sub(g, start, middle)), state);
-    return hlo_sub(g, asked(g, queries, out[OUT_WEIGHTS], wide),
+    return hlo_sub(g, chunk_product(g, "nbhti,nbhio->nbhto", queries, out[OUT_WEIGHTS], wide),
                    chunk_product(g, "nbhts,nbhso->nbhto", mix, out[OUT_GRADIENTS], wide));
 }

@@ -18,6 +18,8 @@ hlo_val chunk_rows(hlo_graph *g, hlo_val x, int64_t from, int64_t to);
 /* The mean along lanes, in every lane; and x less that. */
 hlo_val chunk_mean(hlo_graph *g, hlo_val x);
 hlo_val chunk_centred(hlo_graph *g, hlo_val x);
+/* The same as roughly as `narrow` is, which what is made of it is rounded to. */
+hlo_val chunk_roughly_centred(hlo_graph *g, hlo_val x, hlo_type narrow);
 /* A product in the wide type, of operands of a's. */
 hlo_val chunk_product(hlo_graph *g, const char *spec, hlo_val a, hlo_val b, hlo_type wide);
 /* Rows one after the other. */

@@ -293,7 +293,7 @@ static void backward(hlo_graph *g, void *ctx, const hlo_val *in, int n_in, const
                   .biases = hlo_dim(g, keys, -1) > hlo_dim(g, in[IN_PULL], -1)};
     (void)n_in, (void)out, (void)n_out;
     chunk_norm norm = again(g, &c, in, made, back);
-    hlo_val d_g2 = chunk_centred(g, hlo_convert(g, d_out[OUT_G2], wide));
+    hlo_val d_g2 = chunk_roughly_centred(g, hlo_convert(g, d_out[OUT_G2], wide), narrow);
     back[BACK_KEYS] = keys;
     back[BACK_UPDATE] = in[IN_UPDATE];
     back[BACK_BETWEEN] = in[IN_BETWEEN];

@@ -44,6 +44,11 @@ hlo_val chunk_centred(hlo_graph *g, hlo_val x)
     return hlo_sub(g, x, chunk_mean(g, x));
 }
 
+hlo_val chunk_roughly_centred(hlo_graph *g, hlo_val x, hlo_type narrow)
+{
+    return hlo_sub(g, x, rough_mean(g, x, narrow));
+}
+
 hlo_val chunk_product(hlo_graph *g, const char *spec, hlo_val a, hlo_val b, hlo_type wide)
 {
     hlo_type narrow = hlo_type_of(g, a);
@@ -95,7 +100,7 @@ hlo_val chunk_square(hlo_graph *g, const learner *l)
 chunk_norm chunk_norm_of(hlo_graph *g, hlo_val z, hlo_val square, hlo_val pull, hlo_type narrow)
 {
     chunk_norm p;
-    hlo_val z2 = hlo_mul(g, z, z), variance = chunk_mean(g, z2);
+    hlo_val z2 = hlo_mul(g, z, z), variance = rough_mean(g, z2, narrow);
     p.inverse = hlo_rsqrt(g, hlo_add(g, variance, hlo_like(g, variance, LEARNER_EPSILON)));
     p.h = hlo_mul(g, z, p.inverse);
     p.bent = hlo_mul(g, p.inverse, rough_mean(g, hlo_mul(g, z, square), narrow));
@@ -127,7 +132,7 @@ void chunk_slopes(hlo_graph *g, const chunk_norm *p, hlo_val square, hlo_val pul
     hlo_val first = hlo_sub(g, hlo_mul(g, p->h, by), hlo_add(g, doubled(g, bend), pull));
     hlo_val list[CHUNK_SLOPES] = {
         hlo_mul(g, inverse2, hlo_sub(g, square, p->along)),
-        hlo_mul(g, p->inverse, chunk_centred(g, first)),
+        hlo_mul(g, p->inverse, chunk_roughly_centred(g, first, narrow)),
         lean,
         hlo_add(g, hlo_mul(g, p->inverse, bend), chunk_gradient(g, p, square, pull)),
     };
@@ -144,7 +149,7 @@ hlo_val chunk_through(hlo_graph *g, const hlo_val slopes[CHUNK_SLOPES], int64_t 
     hlo_type narrow = hlo_type_of(g, slopes[0]);
     hlo_val first = rough_mean(g, hlo_mul(g, own[2], a), narrow);
     hlo_val second = rough_mean(g, hlo_mul(g, own[3], a), narrow);
-    return hlo_add(g, chunk_centred(g, hlo_mul(g, own[0], a)),
+    return hlo_add(g, chunk_roughly_centred(g, hlo_mul(g, own[0], a), narrow),
                    hlo_sub(g, hlo_mul(g, first, own[1]), hlo_mul(g, second, own[2])));
 }
 

@@ -6,13 +6,16 @@
  */
 #include "model/network_inside.h"
 
-enum { LOSS_TIMES = 512 }; /* at once, of each span where times are split over devices */
+/* Times at once, of each span where times are split over devices. A TPU's memory has room for more,
+ * and the gradient of the table, which is added up part by part, goes over its links each time. */
+enum { LOSS_TIMES = 512, LOSS_TIMES_OF_TPUS = 2048 };
 
 typedef struct head {
     hlo_type compute, wide;
     hlo_val table; /* [vocab, hidden], in the type of activations */
     double z_loss;
     int64_t spans; /* that times are cut into, each with a device of its own */
+    int64_t times; /* of a part, in each span */
 } head;
 
 /* Sums over a part: x [batch, times, hidden], labels and weights [batch, times]. */
@@ -67,17 +70,17 @@ static void one_part(hlo_graph *g, void *ctx, hlo_val step, const hlo_val *carry
     out[0] = p.d_x;
 }
 
-/* Times as spans, the first `whole` of each of which are parts of LOSS_TIMES. */
+/* Times as spans, the first `whole` of each of which are parts of so many `times`. */
 typedef struct cutting {
-    int64_t batch, spans, span, whole, parts;
+    int64_t batch, spans, span, times, whole, parts;
 } cutting;
 
-static cutting cut(hlo_graph *g, hlo_val labels, int64_t spans)
+static cutting cut(hlo_graph *g, hlo_val labels, const head *h)
 {
-    cutting c = {.batch = hlo_dim(g, labels, 0), .spans = spans};
-    c.span = hlo_dim(g, labels, 1) / spans;
-    c.parts = c.span / LOSS_TIMES;
-    c.whole = c.parts * LOSS_TIMES;
+    cutting c = {.batch = hlo_dim(g, labels, 0), .spans = h->spans, .times = h->times};
+    c.span = hlo_dim(g, labels, 1) / c.spans;
+    c.parts = c.span / c.times;
+    c.whole = c.parts * c.times;
     return c;
 }
 
@@ -89,15 +92,15 @@ static hlo_val of_spans(hlo_graph *g, const cutting *c, hlo_val x, int64_t start
     return hlo_slice_dim(g, x, 2, start, limit);
 }
 
-/* The parts, [parts, batch, spans * LOSS_TIMES, (width)]; and what is left, [batch, times,
+/* The parts, [parts, batch, spans * times, (width)]; and what is left, [batch, times,
  * (width)].
  */
 static hlo_val in_parts(hlo_graph *g, const cutting *c, hlo_val x)
 {
-    int64_t rank = hlo_rank(g, x), times = c->spans * LOSS_TIMES;
+    int64_t rank = hlo_rank(g, x), times = c->spans * c->times;
     hlo_val y = of_spans(g, c, x, 0, c->whole);
     int64_t width = hlo_dim(g, y, 3);
-    y = hlo_reshape(g, y, HLO_DIMS(c->batch, c->spans, c->parts, LOSS_TIMES, width));
+    y = hlo_reshape(g, y, HLO_DIMS(c->batch, c->spans, c->parts, c->times, width));
     y = hlo_transpose(g, y, HLO_DIMS(2, 0, 1, 3, 4));
     return hlo_reshape(g, y,
                        rank == 3 ? HLO_DIMS(c->parts, c->batch, times, width)
@@ -119,7 +122,7 @@ static hlo_val rejoin(hlo_graph *g, const cutting *c, hlo_val parts, hlo_val res
     hlo_val both[2];
     int n = 0;
     if (parts.id != 0) {
-        parts = hlo_reshape(g, parts, HLO_DIMS(c->parts, c->batch, c->spans, LOSS_TIMES, width));
+        parts = hlo_reshape(g, parts, HLO_DIMS(c->parts, c->batch, c->spans, c->times, width));
         parts = hlo_transpose(g, parts, HLO_DIMS(1, 2, 0, 3, 4));
         both[n++] = hlo_reshape(g, parts, HLO_DIMS(c->batch, c->spans, c->whole, width));
     }
@@ -133,7 +136,7 @@ static hlo_val rejoin(hlo_graph *g, const cutting *c, hlo_val parts, hlo_val res
 static void body(hlo_graph *g, void *ctx, const hlo_val *in, hlo_val *out)
 {
     head h = *(const head *)ctx;
-    cutting c = cut(g, in[2], h.spans);
+    cutting c = cut(g, in[2], &h);
     hlo_val d_parts = {0}, d_rest = {0},
             sums[2] = {hlo_scalar(g, h.wide, 0), hlo_convert(g, hlo_zeros_like(g, in[1]), h.wide)};
     h.table = hlo_convert(g, in[1], h.compute);
@@ -186,13 +189,19 @@ static int64_t spans_of(hlo_graph *g, const ttt_net *net, hlo_val labels)
     return spans;
 }
 
+static head head_of(hlo_graph *g, const ttt_net *net, hlo_val labels)
+{
+    return (head){.compute = net_compute(net),
+                  .wide = net_wide(net),
+                  .spans = spans_of(g, net, labels),
+                  .times = net->matrix_sums ? LOSS_TIMES_OF_TPUS : LOSS_TIMES};
+}
+
 hlo_val ttt_loss(hlo_graph *g, const ttt_net *net, const ttt_input *in, const ttt_target *target,
                  ttt_diagnostics *diagnostics)
 {
-    head h = {.compute = net_compute(net),
-              .wide = net_wide(net),
-              .z_loss = target->z_loss,
-              .spans = spans_of(g, net, target->labels)};
+    head h = head_of(g, net, target->labels);
+    h.z_loss = target->z_loss;
     hlo_val x = net_trunk(g, net, in, diagnostics), out[3];
     hlo_scope_push(g, "loss");
     hlo_val args[4] = {x, net_head(g, net), target->labels, shares(g, net, target)};
@@ -219,9 +228,9 @@ static void losses_of_part(hlo_graph *g, void *ctx, hlo_val step, const hlo_val 
 
 hlo_val net_losses(hlo_graph *g, const ttt_net *net, hlo_val x, hlo_val labels)
 {
-    head h = {.compute = net_compute(net), .wide = net_wide(net)};
+    head h = head_of(g, net, labels);
     hlo_val losses = {0}, rest = {0};
-    cutting c = cut(g, labels, spans_of(g, net, labels));
+    cutting c = cut(g, labels, &h);
     hlo_scope_push(g, "loss");
     h.table = hlo_convert(g, net_head(g, net), h.compute);
     if (c.parts > 0) {
