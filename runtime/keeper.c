@@ -378,7 +378,7 @@ void ttt__keeper_tick(ttt_keeper *k, double now)
     ttt__keeper_expire(k, now);
     for (keeper_peer *p = k->peers; p != NULL; p = p->next) {
         if (p->stage != PEER_MEMBER) {
-            p->closing = p->closing || now - p->since > HANDSHAKE_SECONDS;
+            p->closing = p->closing || p->out.failed || now - p->since > HANDSHAKE_SECONDS;
             continue;
         }
         char why[128] = "";
@@ -389,6 +389,8 @@ void ttt__keeper_tick(ttt_keeper *k, double now)
         if (why[0] != '\0' && k->welcomed) {
             p->stage = PEER_LEFT;
             lose(k, p->rank, why);
+            p->closing = true;
+        } else if (p->out.failed) { /* it may come again */
             p->closing = true;
         } else if (beat) {
             ttt__frame_add(&p->out, STORE_BEAT, 0, NULL, 0);

@@ -5,6 +5,7 @@
 #include "runtime/thread.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -189,7 +190,8 @@ static pjrt_status *start(keeper_server *s, const keeper_options *options, int *
     s->polls = calloc(2, sizeof *s->polls);
     if (s->polls == NULL)
         return PJRT_NO_MEMORY(call);
-    if (pipe(s->wake) != 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+    if (pipe2(s->wake, O_CLOEXEC) != 0 ||
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
         return PJRT_FAIL(RESOURCE_EXHAUSTED, call, "no more files can be opened: %s",
                          strerror(errno));
     add_line(s, pair[0]);

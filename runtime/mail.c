@@ -297,7 +297,7 @@ static int complain(const waiting *w, const char *text)
  * keeper knows, or will in a moment. */
 static int lost(ttt_mail *m, const waiting *w, int process)
 {
-    for (int i = 0; i < 10; i++) {
+    for (int i = 0; i < 30; i++) {
         pthread_mutex_lock(&m->lock);
         bool known = m->broken;
         if (known)

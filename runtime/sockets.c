@@ -71,6 +71,13 @@ pjrt_status *ttt__socket_listen(int *port, int *fd)
     return NULL;
 }
 
+/* These mean something else on every host. */
+static bool is_link_local(const struct sockaddr *address)
+{
+    return address->sa_family == AF_INET6 &&
+           IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)address)->sin6_addr);
+}
+
 pjrt_status *ttt__socket_addresses(int port, char **text)
 {
     struct ifaddrs *list, *i;
@@ -86,7 +93,7 @@ pjrt_status *ttt__socket_addresses(int port, char **text)
         for (i = list; i != NULL; i = i->ifa_next) {
             char host[NI_MAXHOST];
             int family = i->ifa_addr == NULL ? AF_UNSPEC : i->ifa_addr->sa_family;
-            if ((family != AF_INET && family != AF_INET6) ||
+            if ((family != AF_INET && family != AF_INET6) || is_link_local(i->ifa_addr) ||
                 ((i->ifa_flags & IFF_LOOPBACK) != 0) != loop || (i->ifa_flags & IFF_UP) == 0)
                 continue;
             socklen_t length =

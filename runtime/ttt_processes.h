@@ -42,7 +42,7 @@ typedef struct ttt_world_options {
     const char *coordinator; /* tcp: HOST:PORT of process 0; HOST as the others reach it */
     const char *token;       /* tcp, tpu: a secret that all know; NULL: $TTT_TOKEN */
     double timeout;          /* seconds to wait for others: to join, for a key, at a barrier */
-    double silence;          /* seconds after which a process that says nothing is lost; 0: 15 */
+    double silence;          /* seconds after which a process that says nothing is lost; 0: 30 */
 } ttt_world_options;
 
 #define TTT_WORLD_DEFAULTS ((ttt_world_options){.timeout = 300})
@@ -67,7 +67,8 @@ PJRT_MUST_CHECK pjrt_status *ttt_world_barrier(ttt_world *world, const char *nam
  */
 PJRT_MUST_CHECK pjrt_status *ttt_world_gather(ttt_world *world, const char *name, const void *mine,
                                               size_t size, void **all);
-/* Everyone gets what rank 0 gave; `bytes` has room for `size`. */
+/* Everyone gets what rank 0 gave; `bytes` has room for `size`. `name` must be new each time, and
+ * what was told is kept until the job ends: for the start of a run, not for every step. */
 PJRT_MUST_CHECK pjrt_status *ttt_world_broadcast(ttt_world *world, const char *name, void *bytes,
                                                  size_t size);
 /* NULL while all live; else who is lost. Quick: for every step. */

@@ -8,6 +8,7 @@
 #include "runtime/store_client.h"
 #include "runtime/thread.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@ struct ttt_world {
     char **names;
     keeper_server *server; /* of process 0 */
     store_client *client;
+    atomic_bool mpi_failed;
     const ttt_mpi_api *mpi; /* or NULL, then: */
     pthread_mutex_t mail_lock;
     ttt_mail *mail; /* opened when it is first needed: only CPUs do */
@@ -79,10 +81,59 @@ static int somebody_lost(void *user, char error[PJRT_MESSENGER_ERROR])
     return tell(ttt__store_check(world->client), error);
 }
 
+/* Of one who waits for messages. */
 typedef struct patience {
     ttt_world *world;
-    double deadline;
+    double look, deadline; /* when to look next for those who are leaving; when to give up */
 } patience;
+
+static patience start_waiting(ttt_world *world)
+{
+    double now = ttt__seconds();
+    return (patience){world, now + 2, now + world->timeout};
+}
+
+static int leaving_key(int rank, char key[32])
+{
+    return snprintf(key, 32, "leaving/%d", rank);
+}
+
+/* The first to leave told its name: the others may leave because of it. */
+static const char first_key[] = "leaving/first";
+
+static void say_leaving(ttt_world *world)
+{
+    char key[32];
+    int n = leaving_key(world->rank, key);
+    pjrt_status_free(ttt__store_put(world->client, first_key, strlen(first_key),
+                                    world->names[world->rank], strlen(world->names[world->rank])));
+    pjrt_status_free(ttt__store_put(world->client, key, (size_t)n, "", 0));
+}
+
+static bool has_key(ttt_world *world, const char *key, size_t key_size, char **value)
+{
+    size_t size;
+    pjrt_status *st = ttt__store_get(world->client, key, key_size, 0, value, &size);
+    pjrt_status_free(st);
+    return *value != NULL;
+}
+
+/* One who failed, and closes what it has opened, says nothing more. What it said last arrives
+ * within the seconds before somebody looks here. */
+static int somebody_leaving(const patience *p, const int *pending, size_t n_pending, char *error)
+{
+    char key[32], *value = NULL;
+    bool leaving = false;
+    for (size_t i = 0; i < n_pending && !leaving; i++) {
+        leaving = has_key(p->world, key, (size_t)leaving_key(pending[i], key), &value);
+        free(value);
+    }
+    if (!leaving || !has_key(p->world, first_key, strlen(first_key), &value))
+        return 0;
+    snprintf(error, PJRT_MESSENGER_ERROR, "%s left the job before a collective was done", value);
+    free(value);
+    return -1;
+}
 
 static int go_on_waiting(void *user, const int *pending, size_t n_pending,
                          char error[PJRT_MESSENGER_ERROR])
@@ -90,7 +141,13 @@ static int go_on_waiting(void *user, const int *pending, size_t n_pending,
     patience *p = user;
     if (somebody_lost(p->world, error) != 0)
         return -1;
-    if (ttt__seconds() < p->deadline)
+    double now = ttt__seconds();
+    if (now > p->look) {
+        p->look = now + 2;
+        if (somebody_leaving(p, pending, n_pending, error) != 0)
+            return -1;
+    }
+    if (now < p->deadline)
         return 0;
     snprintf(error, PJRT_MESSENGER_ERROR, "%s did not come to a collective within %g s",
              n_pending == 0 ? "another process" : p->world->names[pending[0]], p->world->timeout);
@@ -102,9 +159,12 @@ static int exchange_by_mpi(void *user, int tag, const pjrt_message *sends, size_
                            char error[PJRT_MESSENGER_ERROR])
 {
     ttt_world *world = user;
-    patience p = {world, ttt__seconds() + world->timeout};
-    return world->mpi->exchange(tag, sends, n_sends, receives, n_receives, go_on_waiting, &p,
-                                error);
+    patience p = start_waiting(world);
+    int failed =
+        world->mpi->exchange(tag, sends, n_sends, receives, n_receives, go_on_waiting, &p, error);
+    if (failed != 0)
+        atomic_store(&world->mpi_failed, true);
+    return failed;
 }
 
 static pjrt_status *open_mail(ttt_world *world)
@@ -122,7 +182,7 @@ static int exchange_by_tcp(void *user, int tag, const pjrt_message *sends, size_
                            char error[PJRT_MESSENGER_ERROR])
 {
     ttt_world *world = user;
-    patience p = {world, ttt__seconds() + world->timeout};
+    patience p = start_waiting(world);
     if (tell(open_mail(world), error) != 0)
         return -1;
     return ttt__mail_exchange(world->mail, tag, sends, n_sends, receives, n_receives, go_on_waiting,
@@ -239,7 +299,7 @@ pjrt_status *ttt_world_open(const ttt_world_options *options, ttt_world **out)
         world->mpi = plan.mpi;
         pthread_mutex_init(&world->mail_lock, NULL);
         world->timeout = options->timeout > 0 ? options->timeout : 300;
-        st = join(world, &plan, options->silence > 0 ? options->silence : 15);
+        st = join(world, &plan, options->silence > 0 ? options->silence : 30);
     } else if (plan.mpi != NULL) {
         plan.mpi->close(0);
     }
@@ -256,16 +316,25 @@ pjrt_status *ttt_world_open(const ttt_world_options *options, ttt_world **out)
  * good. */
 static void leave_mpi(ttt_world *world)
 {
-    pjrt_status *st = world->client == NULL ? PJRT_FAIL(UNAVAILABLE, call, "never joined")
-                                            : ttt_world_barrier(world, "leaving the job");
-    world->mpi->close(st != NULL);
-    pjrt_status_free(st);
+    bool well = !atomic_load(&world->mpi_failed);
+    void *all = NULL;
+    if (world->client == NULL)
+        well = false;
+    else
+        pjrt_status_free(
+            ttt__store_gather(world->client, "leaving the job", &well, sizeof well, &all));
+    for (int i = 0; i < world->size && well; i++)
+        well = all != NULL && ((bool *)all)[i];
+    free(all);
+    world->mpi->close(!well);
 }
 
 void ttt_world_free(ttt_world *world)
 {
     if (world == NULL)
         return;
+    if (world->client != NULL && world->names != NULL)
+        say_leaving(world);
     if (world->mpi != NULL)
         leave_mpi(world);
     ttt__mail_close(world->mail);

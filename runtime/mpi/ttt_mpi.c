@@ -35,7 +35,12 @@ static int explain(int code, const char *doing, char error[PJRT_MESSENGER_ERROR]
 
 static int open_job(int *rank, int *processes, char error[PJRT_MESSENGER_ERROR])
 {
-    int threads = MPI_THREAD_SINGLE;
+    int threads = MPI_THREAD_SINGLE, started = 0;
+    MPI_Initialized(&started);
+    if (started) {
+        snprintf(error, PJRT_MESSENGER_ERROR, "MPI can be started once in the life of a process");
+        return -1;
+    }
     if (explain(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &threads), "start", error) != 0)
         return -1;
     if (threads < MPI_THREAD_SERIALIZED) {
@@ -247,7 +252,7 @@ static int exchange(int tag, const pjrt_message *sends, size_t n_sends,
 
 static void close_job(int lost)
 {
-    if (lost || broken)
+    if (lost)
         return;
     MPI_Comm_free(&job);
     MPI_Finalize();

@@ -1,6 +1,6 @@
 /* The keeper of keys and what it is told: strangers, members and those who were members, whatever
  * they send and whenever they go. What it answers must be frames. */
-#include "runtime/keeper.h"
+#include "tests/support/store_talk.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -53,28 +53,13 @@ static void say(game *g, int line, const void *bytes, size_t size)
 static void join(game *g, int line, uint32_t rank)
 {
     keeper_peer *peer = g->lines[line];
-    unsigned char nonce[TTT_NONCE] = {7}, proof[TTT_PROOF];
-    store_bytes out = {0};
     if (peer == NULL || peer->stage != PEER_STRANGER || peer->in.size > 0)
         return;
-    size_t start = ttt__frame_start(&out, STORE_HELLO, 0);
-    ttt__bytes_add(&out, "ttt1", 4);
-    ttt__bytes_add(&out, nonce, sizeof nonce);
-    ttt__frame_end(&out, start);
-    say(g, line, out.data, out.size);
-    if (g->lines[line] == NULL || peer->stage != PEER_CHALLENGED)
+    talk_hello(g->keeper, peer, 7, g->now);
+    if (peer->stage != PEER_CHALLENGED)
         abort();
-    out.size = 0;
-    ttt__store_proof("a secret", "process", nonce, peer->keeper_nonce, rank, PROCESSES, "h", 1,
-                     proof);
-    start = ttt__frame_start(&out, STORE_PROOF, 0);
-    ttt__bytes_add(&out, proof, sizeof proof);
-    ttt__bytes_add_u32(&out, rank);
-    ttt__bytes_add_u32(&out, PROCESSES);
-    ttt__bytes_add(&out, "h", 1);
-    ttt__frame_end(&out, start);
-    say(g, line, out.data, out.size);
-    ttt__bytes_free(&out);
+    talk_prove(g->keeper, peer, peer, "a secret", rank, PROCESSES, "h", g->now);
+    settle(g);
 }
 
 /* Two bytes say what to do, then what with: lengths of frames need not be guessed. */

@@ -2,7 +2,7 @@
  * One process of a job, for tests/scripts/test_processes.py.
  *
  *     processes_driver MODE [--plugin P] [--out FILE] [--steps N] [--die RANK] [--stop RANK]
- *                      [world flags]
+ * [--fail RANK] [world flags]
  *
  * meet         gatherings, broadcasts and keys, all checked
  * collectives  one program with every collective over 8 devices, however many processes they are
@@ -23,7 +23,7 @@
 
 typedef struct driver {
     const char *mode, *out, *plugin;
-    int steps, die, stop;
+    int steps, die, stop, fail;
     ttt_world_options world_options;
     ttt_world *world;
     ttt_place *place;
@@ -228,7 +228,10 @@ static pjrt_status *steps(driver *d)
             raise(SIGKILL);
         if (i == 2 && ttt_world_rank(d->world) == d->stop)
             raise(SIGSTOP);
-        st = run(d, exe, (int64_t[]){8, 16}, 2);
+        if (i == 2 && ttt_world_rank(d->world) == d->fail)
+            st = wrong("nothing, but this process");
+        else
+            st = run(d, exe, (int64_t[]){8, 16}, 2);
     }
     pjrt_executable_free(exe);
     return st;
@@ -276,6 +279,8 @@ static void read_flags(driver *d, int argc, char **argv)
             d->die = atoi(value);
         else if (strcmp(flag, "--stop") == 0)
             d->stop = atoi(value);
+        else if (strcmp(flag, "--fail") == 0)
+            d->fail = atoi(value);
         else if (strcmp(flag, "--rank") == 0)
             d->world_options.rank = atoi(value);
         else if (strcmp(flag, "--processes") == 0)
@@ -296,6 +301,7 @@ int main(int argc, char **argv)
                 .steps = 1,
                 .die = -1,
                 .stop = -1,
+                .fail = -1,
                 .world_options = TTT_WORLD_DEFAULTS};
     read_flags(&d, argc, argv);
     pjrt_status *st = ttt_world_open(&d.world_options, &d.world);

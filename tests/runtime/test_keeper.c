@@ -1,5 +1,5 @@
 /* The keeper of the keys, without a network: who may join, who waits for what, who is missing. */
-#include "runtime/keeper.h"
+#include "tests/support/store_talk.h"
 #include "tests/support/support.h"
 
 #include <stdlib.h>
@@ -17,46 +17,12 @@ static ttt_keeper *new_keeper(void)
     return keeper;
 }
 
-static void say(ttt_keeper *keeper, keeper_peer *peer, store_bytes *bytes, double now)
-{
-    ttt__bytes_add(&peer->in, bytes->data, bytes->size);
-    ttt__bytes_free(bytes);
-    ttt__keeper_receive(keeper, peer, now);
-}
-
-static void hello(ttt_keeper *keeper, keeper_peer *peer, const unsigned char *nonce)
-{
-    store_bytes out = {0};
-    size_t start = ttt__frame_start(&out, STORE_HELLO, 0);
-    ttt__bytes_add(&out, "ttt1", 4);
-    ttt__bytes_add(&out, nonce, TTT_NONCE);
-    ttt__frame_end(&out, start);
-    say(keeper, peer, &out, 0);
-}
-
-static void prove(ttt_keeper *keeper, keeper_peer *peer, const char *secret, uint32_t rank,
-                  const char *host, double now)
-{
-    unsigned char proof[TTT_PROOF];
-    store_bytes out = {0};
-    ttt__store_proof(secret, "process", peer->process_nonce, peer->keeper_nonce, rank, PROCESSES,
-                     host, strlen(host), proof);
-    size_t start = ttt__frame_start(&out, STORE_PROOF, 0);
-    ttt__bytes_add(&out, proof, sizeof proof);
-    ttt__bytes_add_u32(&out, rank);
-    ttt__bytes_add_u32(&out, PROCESSES);
-    ttt__bytes_add(&out, host, strlen(host));
-    ttt__frame_end(&out, start);
-    say(keeper, peer, &out, now);
-}
-
 static keeper_peer *join(ttt_keeper *keeper, const char *secret, uint32_t rank, const char *host)
 {
-    static const unsigned char nonce[TTT_NONCE] = {1, 2, 3};
     keeper_peer *peer = ttt__keeper_connect(keeper, 0);
     assert_non_null(peer);
-    hello(keeper, peer, nonce);
-    prove(keeper, peer, secret, rank, host, 0);
+    talk_hello(keeper, peer, 1, 0);
+    talk_prove(keeper, peer, peer, secret, rank, PROCESSES, host, 0);
     return peer;
 }
 
@@ -106,21 +72,6 @@ static void join_all(ttt_keeper *keeper, keeper_peer *peers[PROCESSES])
     }
 }
 
-static void request(ttt_keeper *keeper, keeper_peer *peer, store_kind kind, uint32_t number,
-                    const char *name, const char *value, double now)
-{
-    store_bytes out = {0};
-    size_t start = ttt__frame_start(&out, kind, 5);
-    if (kind != STORE_PUT)
-        ttt__bytes_add_u32(&out, number);
-    if (kind != STORE_GET)
-        ttt__bytes_add_u32(&out, (uint32_t)strlen(name));
-    ttt__bytes_add(&out, name, strlen(name));
-    ttt__bytes_add(&out, value, strlen(value));
-    ttt__frame_end(&out, start);
-    say(keeper, peer, &out, now);
-}
-
 /* RFC 4231's second case, and the usual first of SHA-256. */
 static void hashes_are_those_of_the_standards(void **state)
 {
@@ -153,25 +104,12 @@ static void a_wrong_token_is_refused(void **state)
 static void an_old_proof_is_refused(void **state)
 {
     (void)state;
-    static const unsigned char nonce[TTT_NONCE] = {9};
     ttt_keeper *keeper = new_keeper();
     keeper_peer *first = join(keeper, token, 1, "host-b");
     keeper_peer *second = ttt__keeper_connect(keeper, 0);
-    hello(keeper, second, nonce);
-    unsigned char fresh[TTT_NONCE];
-    memcpy(fresh, second->keeper_nonce, sizeof fresh);
-    assert_memory_not_equal(fresh, first->keeper_nonce, TTT_NONCE);
-    store_bytes out = {0};
-    unsigned char proof[TTT_PROOF];
-    ttt__store_proof(token, "process", first->process_nonce, first->keeper_nonce, 2, PROCESSES,
-                     "host-c", 6, proof);
-    size_t start = ttt__frame_start(&out, STORE_PROOF, 0);
-    ttt__bytes_add(&out, proof, sizeof proof);
-    ttt__bytes_add_u32(&out, 2);
-    ttt__bytes_add_u32(&out, PROCESSES);
-    ttt__bytes_add(&out, "host-c", 6);
-    ttt__frame_end(&out, start);
-    say(keeper, second, &out, 0);
+    talk_hello(keeper, second, 1, 0);
+    assert_memory_equal(second->process_nonce, first->process_nonce, TTT_NONCE);
+    talk_prove(keeper, second, first, token, 2, PROCESSES, "host-c", 0);
     assert_true(second->closing);
     assert_false(first->closing);
     ttt__keeper_free(keeper);
@@ -236,17 +174,17 @@ static void keys_are_put_once_and_waited_for(void **state)
     ttt_keeper *keeper = new_keeper();
     keeper_peer *p[PROCESSES];
     join_all(keeper, p);
-    request(keeper, p[1], STORE_GET, 0, "key", "", 1);
+    talk_request(keeper, p[1], STORE_GET, 0, "key", "", 1);
     expect_reply(p[1], PJRT_CODE_NOT_FOUND, "");
-    request(keeper, p[1], STORE_GET, 5000, "key", "", 1);
-    request(keeper, p[2], STORE_GET, 5000, "other", "", 1);
+    talk_request(keeper, p[1], STORE_GET, 5000, "key", "", 1);
+    talk_request(keeper, p[2], STORE_GET, 5000, "other", "", 1);
     assert_int_equal(p[1]->out.size, 0);
-    request(keeper, p[0], STORE_PUT, 0, "key", "value", 2);
+    talk_request(keeper, p[0], STORE_PUT, 0, "key", "value", 2);
     expect_reply(p[0], PJRT_CODE_OK, "");
     expect_reply(p[1], PJRT_CODE_OK, "value");
-    request(keeper, p[2], STORE_PUT, 0, "key", "another", 2);
+    talk_request(keeper, p[2], STORE_PUT, 0, "key", "another", 2);
     expect_reply(p[2], PJRT_CODE_ALREADY_EXISTS, "");
-    request(keeper, p[2], STORE_GET, 0, "key", "", 2);
+    talk_request(keeper, p[2], STORE_GET, 0, "key", "", 2);
     expect_reply(p[2], PJRT_CODE_OK, "value");
     ttt__keeper_tick(keeper, 7);
     expect_reply(p[2], PJRT_CODE_DEADLINE_EXCEEDED, "nobody put the key \"other\" within 5 s");
@@ -260,18 +198,18 @@ static void who_does_not_come_is_named(void **state)
     keeper_peer *p[PROCESSES];
     join_all(keeper, p);
     for (int i = 0; i < PROCESSES; i++)
-        request(keeper, p[i], STORE_GATHER, 9000, "all", i == 0 ? "x" : i == 1 ? "y" : "z", 1);
+        talk_request(keeper, p[i], STORE_GATHER, 9000, "all", i == 0 ? "x" : i == 1 ? "y" : "z", 1);
     for (int i = 0; i < PROCESSES; i++)
         expect_reply(p[i], PJRT_CODE_OK, "xyz");
-    request(keeper, p[0], STORE_GATHER, 9000, "step 7", "", 1);
-    request(keeper, p[2], STORE_GATHER, 9000, "step 7", "", 2);
+    talk_request(keeper, p[0], STORE_GATHER, 9000, "step 7", "", 1);
+    talk_request(keeper, p[2], STORE_GATHER, 9000, "step 7", "", 2);
     for (int i = 0; i < PROCESSES; i++) /* they are alive */
-        request(keeper, p[i], STORE_GET, 0, "none", "", 9), p[i]->out.size = 0;
+        talk_request(keeper, p[i], STORE_GET, 0, "none", "", 9), p[i]->out.size = 0;
     ttt__keeper_tick(keeper, 11);
     expect_reply(p[2], PJRT_CODE_DEADLINE_EXCEEDED,
                  "process 1 (host-b) did not come to \"step 7\" within 9 s: there were 0, 2");
-    request(keeper, p[0], STORE_GATHER, 9000, "sizes", "four", 11);
-    request(keeper, p[1], STORE_GATHER, 9000, "sizes", "seven77", 11);
+    talk_request(keeper, p[0], STORE_GATHER, 9000, "sizes", "four", 11);
+    talk_request(keeper, p[1], STORE_GATHER, 9000, "sizes", "seven77", 11);
     expect_reply(p[0], PJRT_CODE_INVALID_ARGUMENT, "process 1 (host-b) gave another number");
     ttt__keeper_free(keeper);
 }
@@ -285,8 +223,8 @@ static void who_is_lost_is_named(void **state)
         keeper_peer *p[PROCESSES];
         store_frame frame;
         join_all(keeper, p);
-        request(keeper, p[0], STORE_GET, 90000, "key", "", 14);
-        request(keeper, p[1], STORE_GATHER, 90000, "step", "", 14);
+        talk_request(keeper, p[0], STORE_GET, 90000, "key", "", 14);
+        talk_request(keeper, p[1], STORE_GATHER, 90000, "step", "", 14);
         if (silent)
             ttt__keeper_tick(keeper, 16);
         else
@@ -296,7 +234,7 @@ static void who_is_lost_is_named(void **state)
         expect_reply(p[1], PJRT_CODE_UNAVAILABLE, text);
         assert_true(answer(p[0], STORE_LOST, &frame));
         assert_non_null(strstr(frame.body + 4, text));
-        request(keeper, p[0], STORE_GATHER, 1000, "later", "", 16);
+        talk_request(keeper, p[0], STORE_GATHER, 1000, "later", "", 16);
         expect_reply(p[0], PJRT_CODE_UNAVAILABLE, text);
         ttt__keeper_free(keeper);
     }
@@ -309,12 +247,12 @@ static void goodbyes_are_no_losses(void **state)
     keeper_peer *p[PROCESSES];
     store_frame frame;
     join_all(keeper, p);
-    request(keeper, p[0], STORE_GATHER, 90000, "step", "", 1);
+    talk_request(keeper, p[0], STORE_GATHER, 90000, "step", "", 1);
     for (int i = PROCESSES - 1; i >= 0; i--) {
         store_bytes out = {0};
         assert_false(ttt__keeper_done(keeper));
         ttt__frame_add(&out, STORE_BYE, 0, NULL, 0);
-        say(keeper, p[i], &out, 2);
+        talk_say(keeper, p[i], &out, 2);
         assert_true(p[i]->closing);
         if (i == PROCESSES - 1)
             expect_reply(p[0], PJRT_CODE_UNAVAILABLE, "process 2 (host-c) has left the job");

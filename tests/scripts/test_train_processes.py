@@ -7,6 +7,7 @@ Four processes of two virtual CPU devices each, started by mpirun where there is
 import glob
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -19,7 +20,7 @@ import time
 import numpy as np
 
 ttt = sys.argv[1]
-passed, failed, skipped = 0, 0, 0
+passed, failed = 0, 0
 scratch = tempfile.mkdtemp(prefix="ttt-processes-")
 data = os.path.join(scratch, "data")
 SMALL = ["--preset", "tiny", "--set", "hidden_size=32", "--set", "n_layers=1", "--set", "intermediate_size=48", "--set", "n_heads=2",
@@ -55,7 +56,6 @@ def losses(folder):
 
 
 def prepare():
-    import random
     rng = random.Random(7)
     words = ["".join(rng.choice("abcdefgh") for _ in range(rng.randint(2, 6))) for _ in range(50)]
     with open(os.path.join(scratch, "text.jsonl"), "w") as f:
@@ -168,17 +168,15 @@ STEPS = ["--steps", "6", "--save-every", "3", "--eval-every", "3"]
 def compare(title, one, other, step=6):
     figures, values = apart(one, other, step)
     print(f"{title}: losses differ by {figures:.1e}, parameters by {values:.1e}", flush=True)
-    # Seen: losses 3e-7 between any two, parameters 2e-5: of elements whose gradients are so small that Adam makes them of noise.
+    # Seen: losses 3.4e-7 between any two, parameters 2.4e-5, of elements whose gradients are so small that Adam makes them of noise.
     check(title, figures < 5e-6 and values < 1e-3, (figures, values))
 
 
 def test_same():
     """Four processes, one process of eight devices, and one device give the same but for the order of sums."""
-    global skipped
     start = mpirun if shutil.which("mpirun") else several
     if start is several:
-        skipped += 1
-        print("skipped: there is no mpirun; processes are started by flags")
+        print("there is no mpirun: processes are started by flags")
     for name, mesh, options in (("all-axes", "data=2,fsdp=2,model=2", SMALL), ("fsdp", "fsdp=8", CHEAP)):
         job, one, device = fresh(f"{name}-4x2"), fresh(f"{name}-1x8"), fresh(f"{name}-1x1")
         r = start(4, job, *STEPS, "--mesh", mesh, options=options)
