@@ -367,6 +367,7 @@ int main(void)
         cmocka_unit_test(not_the_same),
         cmocka_unit_test(pinned_for_ever),
         cmocka_unit_test(any_cut_is_the_same_stream),
+        cmocka_unit_test(rows_by_their_numbers),
         cmocka_unit_test(in_order),
         cmocka_unit_test(held_while_others_are_made),
         cmocka_unit_test(freed_at_any_time),
