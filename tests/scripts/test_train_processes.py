@@ -84,16 +84,16 @@ def mpirun(processes, folder, *words, options=CHEAP):
 class Job:
     """Processes by flags, whose output goes to files."""
 
-    def __init__(self, processes, folder, *words, options=CHEAP, words_of=lambda rank: []):
+    def __init__(self, processes, folder, *words, options=CHEAP, words_of=lambda rank: [], command="train"):
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             port = s.getsockname()[1]
         self.folder, self.all = tempfile.mkdtemp(dir=scratch), []
         for rank in range(processes):
             with open(f"{self.folder}/out-{rank}", "w") as out, open(f"{self.folder}/err-{rank}", "w") as err:
-                self.all.append(subprocess.Popen([ttt, "train", *options, "--run", folder, *words, *words_of(rank), "--processes",
-                                                  str(processes), "--rank", str(rank), "--coordinator", f"127.0.0.1:{port}"],
-                                                 stdout=out, stderr=err))
+                run = [] if folder is None else ["--run", folder]
+                self.all.append(subprocess.Popen([ttt, command, *options, *run, *words, *words_of(rank), "--processes", str(processes),
+                                                  "--rank", str(rank), "--coordinator", f"127.0.0.1:{port}"], stdout=out, stderr=err))
 
     def said(self, rank, file="out"):
         with open(f"{self.folder}/{file}-{rank}") as f:
@@ -215,9 +215,14 @@ def test_other_numbers():
     back = halfway(one, "then-4x2")
     several(4, back, *STEPS, "--mesh", "fsdp=8")
     compare("gone on in four processes", four, back)
-    r = subprocess.run([ttt, "eval", "--model", four, "--data", data, "--context", "32", "--sequences", "4", "--json"],
-                       capture_output=True, text=True)
+    words = ["--model", four, "--data", data, "--context", "32", "--sequences", "8", "--batch", "4", "--json"]
+    r = subprocess.run([ttt, "eval", *words], capture_output=True, text=True)
     check("the checkpoint is a model", r.returncode == 0 and np.isfinite(json.loads(r.stdout)["loss"]), r.stderr)
+    job = Job(2, None, *words, "--mesh", "fsdp=2,model=2", options=[], command="eval")
+    check("evaluated in two processes", job.finish() == [0, 0] and job.said(1) == "", job.said(0, "err") + job.said(1, "err"))
+    # Seen: 1e-8.
+    check("with the same loss", abs(json.loads(job.said(0) or '{"loss": 0}')["loss"] / json.loads(r.stdout)["loss"] - 1) < 1e-6,
+          (job.said(0), r.stdout))
 
 
 # ---- ends -----------------------------------------------------------------------------------------
