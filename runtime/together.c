@@ -68,11 +68,17 @@ pjrt_status *ttt__meet(ttt__meetings *m, pjrt_status *mine)
 pjrt_status *ttt__meet_told(ttt__meetings *m, pjrt_status *mine, void *bytes, size_t size)
 {
     char name[64];
+    void *all;
     PJRT_TRY(ttt__meet(m, mine));
     if (m == NULL || ttt_world_size(m->world) == 1)
         return NULL;
     meeting_name(m, "told", name);
-    return ttt_world_broadcast(m->world, name, bytes, size);
+    PJRT_TRY(
+        ttt_world_gather(m->world, name, bytes, size, &all)); /* a broadcast is kept for good */
+    if (size > 0)
+        memcpy(bytes, all, size);
+    free(all);
+    return NULL;
 }
 
 /* ---- waiting -----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 #include "runtime/ttt_trainer.h"
 #include "tools/model_options.h"
 #include "tools/progress.h"
+#include "tools/world_options.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@ typedef struct eval_options {
     int context, batch, sequences, span;
     ttt_eval_path path;
     program_options program;
+    world_options world;
 } eval_options;
 
 static const char *const paths[] = {[TTT_EVAL_DUAL] = "dual",
@@ -45,6 +47,7 @@ static const cmd_option options[] = {
     {"path", "dual, primal, stream or decode", CMD_CUSTOM, AT(path), 0, set_path},
     {"dtype", "f32, bf16 or f64", CMD_CUSTOM, AT(program.dtype), 0, program_set_dtype},
     {"mesh", "", CMD_TEXT, AT(program.mesh), 0, NULL},
+    WORLD_OPTIONS(eval_options, world),
 };
 static const char help[] =
     "usage: ttt eval --model DIR --data DIR [options]\n"
@@ -67,8 +70,7 @@ static const char help[] =
     "  --dtype T          of activations and products: f32 (default), bf16 or f64\n"
     "  --mesh M           over several devices, virtual ones of the CPU: data=2,fsdp=2\n"
     "  --cache DIR        of compiled programs; none\n"
-    "  --plugin P         cpu (default), tpu, cuda or a path\n"
-    "\n"
+    "  --plugin P         cpu (default), tpu, cuda or a path\n" WORLD_OPTIONS_HELP "\n"
     "example: ttt eval --model run --data prepared --context 4096 --path stream --span 512\n";
 static const cmd_spec spec = {"eval", help, options, sizeof options / sizeof *options};
 
@@ -76,6 +78,7 @@ static const cmd_spec spec = {"eval", help, options, sizeof options / sizeof *op
 typedef struct evaluating {
     const eval_options *options;
     const cmd_common *common;
+    ttt_world *world;
     ttt_place *place;
     ttt_model *model;
     ttt_dataset *data;
@@ -89,7 +92,8 @@ typedef struct evaluating {
 static bool progress(void *ctx, int64_t done, int64_t all)
 {
     evaluating *e = ctx;
-    if (!e->common->json && progress_due(&e->line))
+    bool speaks = !e->common->json && ttt_world_rank(e->world) == 0;
+    if (speaks && progress_due(&e->line))
         progress_show(&e->line, "%lld/%lld sequences", (long long)done, (long long)all);
     if (done == all)
         progress_end(&e->line);
@@ -104,7 +108,7 @@ static pjrt_status *open_model(evaluating *e)
     hlo_type type = o->program.dtype == HLO_F64 ? HLO_F64 : HLO_F32;
     PJRT_TRY(ttt_mesh_parse(o->program.mesh, &mesh));
     PJRT_TRY(ttt_model_folder(o->model, &e->folder));
-    PJRT_TRY(ttt_place_open(e->common->plugin, &mesh, &e->place));
+    PJRT_TRY(ttt_place_open_world(e->common->plugin, &mesh, e->world, &e->place));
     const char *folder = cmd_program_cache(o->cache, cache);
     if (folder != NULL)
         PJRT_TRY(ttt_place_cache(e->place, folder));
@@ -171,28 +175,47 @@ static int show(const evaluating *e)
     return CMD_OK;
 }
 
+/* The first of several processes alone has anything to say. */
+static pjrt_status *run(evaluating *e, int *code)
+{
+    PJRT_TRY(evaluate(e));
+    if (ttt_world_rank(e->world) != 0)
+        return NULL;
+    if (e->options->by_position != NULL)
+        PJRT_TRY(write_positions(e));
+    *code = show(e);
+    return NULL;
+}
+
 int cmd_eval(int argc, char **argv)
 {
     cmd_common common;
     cmd_operands operands;
-    eval_options chosen = {.program = PROGRAM_DEFAULTS};
+    eval_options chosen = {.program = PROGRAM_DEFAULTS, .world = WORLD_DEFAULTS};
     evaluating e = {.options = &chosen, .common = &common, .line = progress_begin()};
     int code = cmd_parse(&spec, argc, argv, &common, &chosen, &operands);
+    if (code < 0)
+        code = world_check_use(&spec, &chosen.world);
     if (code >= 0)
         return code;
     if (operands.count > 0)
         return cmd_wrong_use(&spec, "what is \"%s\"?", operands.items[0]);
     if (chosen.model == NULL || chosen.data == NULL)
         return cmd_wrong_use(&spec, "--%s is missing", chosen.model == NULL ? "model" : "data");
-    pjrt_status *st = evaluate(&e);
-    if (st == NULL && chosen.by_position != NULL)
-        st = write_positions(&e);
-    code = st == NULL ? show(&e) : cmd_fail(&common, st);
+    code = CMD_OK;
+    pjrt_status *st = world_join(&chosen.world, &common, &e.world);
+    if (st == NULL)
+        st = run(&e, &code);
+    if (st != NULL) {
+        code = cmd_fail(&common, st);
+        world_abandon(e.world);
+    }
     ttt_evaluation_free(&e.result);
     ttt_evaluator_free(e.evaluator);
     ttt_model_free(e.model);
     ttt_dataset_free(e.data);
     ttt_place_free(e.place);
     free(e.folder);
+    world_leave(e.world);
     return code;
 }

@@ -2,6 +2,7 @@
  * virtual devices of the CPU plugin. */
 #include "model/ttt_model_files.h"
 #include "runtime/ttt_runtime.h"
+#include "runtime/votes.h"
 #include "tests/support/support.h"
 
 #include <stdio.h>
@@ -70,6 +71,59 @@ static void every_way_there_and_back(void **state)
         ttt_array_upload(place, HLO_SHAPE(HLO_F64, 3, 2), HLO_SPEC("data"), whole, &uneven),
         INVALID_ARGUMENT, "does not divide");
     assert_null(uneven);
+    ttt_place_free(place);
+}
+
+/* As a process has it whose devices are the second half of the mesh. */
+static void parts_of_one_process(void **state)
+{
+    (void)state;
+    ttt_place *place = place_of("fsdp=2,model=2");
+    float whole[16], back[16], part[4];
+    for (int i = 0; i < 16; i++)
+        whole[i] = (float)i;
+    place->first = place->n_mine = 2;
+    ttt_array *split, *half, *same;
+    hlo_shape shape = HLO_SHAPE(HLO_F32, 4, 4);
+    ASSERT_OK(ttt_array_upload(place, shape, HLO_SPEC("fsdp", "model"), whole, &split));
+    ASSERT_OK(ttt_array_upload(place, shape, HLO_SPEC("model"), whole, &half));
+    ASSERT_OK(ttt_array_upload(place, shape, HLO_SPEC(NULL), whole, &same));
+    assert_null(split->parts[0]);
+    assert_null(split->parts[1]);
+    ASSERT_OK(pjrt_buffer_to_host(split->parts[3], part, sizeof part, NULL));
+    assert_true(part[0] == 10 && part[3] == 15);
+    ASSERT_OK(ttt_array_wait(split));
+    ASSERT_FAILS(ttt_array_download(split, back, sizeof back), FAILED_PRECONDITION,
+                 "not all of it");
+    ASSERT_OK(ttt_array_download(half, back, sizeof back)); /* both halves are here */
+    assert_memory_equal(back, whole, sizeof whole);
+    memset(back, 0, sizeof back);
+    ASSERT_OK(ttt_array_download(same, back, sizeof back));
+    assert_memory_equal(back, whole, sizeof whole);
+    ttt_array_free(split);
+    ttt_array_free(half);
+    ttt_array_free(same);
+    ttt_place_free(place);
+}
+
+/* What one device wishes, all hear. */
+static void votes_are_heard(void **state)
+{
+    (void)state;
+    ttt_place *place = place_of("model=2,data=2");
+    ttt__votes *votes;
+    ttt_array *cast;
+    ttt__wishes none = {{0}}, stop = {{0}}, all;
+    stop.of[TTT__VOTE_STOP] = 1;
+    ASSERT_OK(ttt__votes_new(place, &votes));
+    for (int i = 0; i < 2; i++) {
+        ASSERT_OK(ttt__votes_cast(votes, i == 0 ? &none : &stop, &cast));
+        ASSERT_OK(ttt__votes_read(cast, &all));
+        assert_int_equal(all.of[TTT__VOTE_STOP], i);
+        assert_int_equal(all.of[TTT__VOTE_SAVE], 0);
+        ttt_array_free(cast);
+    }
+    ttt__votes_free(votes);
     ttt_place_free(place);
 }
 
@@ -264,6 +318,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_are_where_they_belong),
         cmocka_unit_test(every_way_there_and_back),
+        cmocka_unit_test(parts_of_one_process),
+        cmocka_unit_test(votes_are_heard),
         cmocka_unit_test(programs_take_and_give_arrays),
         cmocka_unit_test(bad_graphs_say_why),
         cmocka_unit_test(models_come_from_seeds_and_folders),

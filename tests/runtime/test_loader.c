@@ -182,6 +182,26 @@ static void any_cut_is_the_same_stream(void **state)
     check_stream(p, 12, 4, 5);
 }
 
+/* Rows that do not lie side by side, as a mesh deals them out. */
+static void rows_by_their_numbers(void **state)
+{
+    static const int64_t which[] = {1, 2, 5, 7};
+    const prepared *p = *state;
+    ttt_loader_options options = {.time = TIME, .batch = 8, .rows = 4, .which = which, .seed = 9};
+    ttt_loader *loader;
+    ttt_batch batch;
+    ASSERT_OK(ttt_loader_new(p->data, &options, 3, &loader));
+    for (int64_t at = 3; at < 60; at += 8) {
+        ASSERT_OK(ttt_loader_next(loader, &batch));
+        assert_int_equal(batch.position, at);
+        for (int64_t r = 0; r < 4; r++)
+            check_row(&batch, r, ttt_loader_sample(loader, at + which[r]));
+    }
+    ttt_loader_free(loader);
+    options.which = (const int64_t[]){1, 2, 5, 8};
+    ASSERT_FAILS(ttt_loader_new(p->data, &options, 3, &loader), INVALID_ARGUMENT, "no row 8");
+}
+
 static void in_order(void **state)
 {
     const prepared *p = *state;
@@ -347,6 +367,7 @@ int main(void)
         cmocka_unit_test(not_the_same),
         cmocka_unit_test(pinned_for_ever),
         cmocka_unit_test(any_cut_is_the_same_stream),
+        cmocka_unit_test(rows_by_their_numbers),
         cmocka_unit_test(in_order),
         cmocka_unit_test(held_while_others_are_made),
         cmocka_unit_test(freed_at_any_time),
