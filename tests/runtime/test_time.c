@@ -395,9 +395,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_cannot_be_split_is_refused),
         cmocka_unit_test(training_agrees),
+        cmocka_unit_test(diagnostics_agree),
         cmocka_unit_test(ttt_linear_agrees),
         cmocka_unit_test(ttt_mlp_agrees),
-        cmocka_unit_test(diagnostics_agree),
         cmocka_unit_test(attention_agrees),
         cmocka_unit_test(linear_attention_agrees),
         cmocka_unit_test(mamba_agrees),
