@@ -64,8 +64,8 @@ typedef struct learner_data {
     hlo_val q;         /* [n, B, H, r, d] */
     hlo_val rate;      /* of each token as a source: [n, B, H, b] */
     /* How far each answer's weights are moved by each token of its mini-batch, but for the rate:
-     * [r, m], or [n, B, 1, r, b] where documents start. Row m - 1 is that of the weights that go
-     * on. */
+     * [r, m], or [n, B, 1 or H, r, b] where documents start. Row m - 1 is that of the weights that
+     * go on. */
     hlo_val reach;
     /* Where documents start within mini-batches; null: nowhere. pred [n, B, 1, ·, 1]: tokens and
      * answers that see the start's weights instead of the state, and whether any does. */

@@ -7,11 +7,13 @@
  * and g2, everything is products for all times at once, from the weights that chunks start with:
  * the answers, and all that the backward pass needs of the forward pass.
  *
- * Backwards, with R1, R2 the gradients of weights after a place, the loop goes through the
- * mini-batches from the last to the first and finds dz1, dz2, the gradients of the products. It has
- *     moved = last * g2, the step of the second layer: w2 -= x2^T moved,
- *     x2 = gelu(z1), p = gelu'(z1), error = g2 w2^T, g1 = error * p, q = error * gelu''(z1).
- * The second layer's bias is a row of its own, for a lane more than 4 d would cost half as much
+ * With `last` how far a token moves the weights,
+ *     x2 = gelu(z1), z2 = x2 w2 + b2, g2 the gradient of the norm at z2, error = g2 w2^T,
+ *     g1 = error * p, p = gelu'(z1), moved = last * g2, and then w2 -= x2^T moved.
+ * Backwards, the loop goes through the mini-batches from the last to the first with r1, r2 and rb,
+ * the gradients of the weights after each. The way back into z1 has p and q = error * gelu''(z1).
+ *
+ * The second layer's bias is an array of its own: a lane more than 4 d would cost half as much
  * again. Without biases it stays 0.
  */
 #include "model/learner_chunk.h"
@@ -157,18 +159,18 @@ enum {
     BACK_KEYS,
     BACK_UPDATE,
     BACK_BETWEEN,
-    BACK_LAST,
+    BACK_W2,
+    BACK_D_FROM,
+    BACK_D_G1 = BACK_D_FROM + N_WEIGHTS,
+    BACK_LAST, /* from here on a mini-batch after the other */
     BACK_G2,
     BACK_MOVED,
     BACK_X2,
     BACK_P,
     BACK_Q,
-    BACK_W2,
-    BACK_D_G1,
     BACK_D_G2,
     BACK_D_X2,
-    BACK_D_FROM,
-    BACK_SLOPES = BACK_D_FROM + N_WEIGHTS,
+    BACK_SLOPES,
     N_BACK = BACK_SLOPES + CHUNK_SLOPES,
     /* What it finds: the gradients of the first products; of g2 and, in further lanes, of `moved`;
      * of the first weights after each chunk. */
@@ -202,8 +204,8 @@ static void backward_step(hlo_graph *g, const two_loop *c, const hlo_val *in, in
     hlo_type wide = hlo_type_of(g, d_g1), narrow = hlo_type_of(g, w2);
     int64_t end = at + c->mini;
     hlo_val own[N_BACK];
-    for (int i = BACK_LAST; i < BACK_D_FROM; i++)
-        own[i] = i == BACK_W2 ? w2 : chunk_rows(g, in[i], at, end);
+    for (int i = BACK_LAST; i < BACK_SLOPES; i++)
+        own[i] = chunk_rows(g, in[i], at, end);
     hlo_val d_moved =
         hlo_neg(g, hlo_add(g, chunk_product(g, "bhti,bhio->bhto", own[BACK_X2], *r2, wide), *rb));
     hlo_val d_x2 = hlo_sub(g, hlo_convert(g, own[BACK_D_X2], wide),

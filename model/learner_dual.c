@@ -133,7 +133,7 @@ static hlo_val last_of(hlo_graph *g, const learner_data *data)
     hlo_val reach = hlo_slice_dim(g, data->reach, row, size - 1, size);
     const hlo_shape *s = hlo_shape_of(g, reach);
     reach = row == 0 ? hlo_reshape(g, reach, HLO_DIMS(size, 1))
-                     : hlo_reshape(g, reach, HLO_DIMS(s->dims[0], s->dims[1], 1, size, 1));
+                     : hlo_reshape(g, reach, HLO_DIMS(s->dims[0], s->dims[1], s->dims[2], size, 1));
     return hlo_mul(g, with_one_after(g, data->rate, 3), reach);
 }
 

@@ -69,15 +69,17 @@ static given data_of(hlo_graph *g, const variant *v)
 
 static hlo_val dual(hlo_graph *g, const variant *v, const learner *l, const given *d)
 {
-    hlo_dims columns = HLO_DIMS(v->count, BATCH, HEADS, 1, v->mini);
-    hlo_val eta =
-        hlo_mul(g, hlo_reshape(g, d->rate, columns), hlo_reshape(g, d->move, HLO_DIMS(v->mini, 1)));
     hlo_shape square = HLO_SHAPE(HLO_S32, v->mini, v->mini);
     hlo_val seen = hlo_compare(g, HLO_GE, hlo_iota(g, square, 0), hlo_iota(g, square, 1));
-    eta = hlo_select(g, seen, eta, hlo_like(g, eta, 0));
-    hlo_val last = hlo_reshape(g, hlo_slice_dim(g, eta, 3, v->mini - 1, v->mini),
-                               HLO_DIMS(v->count, BATCH, HEADS, v->mini, 1));
-    learner_data data = {.k = d->k, .target = d->target, .q = d->q, .eta = eta, .last = last};
+    hlo_val move = hlo_reshape(g, d->move, HLO_DIMS(v->mini, 1));
+    learner_data data = {
+        .mini = v->mini,
+        .k = d->k,
+        .target = d->target,
+        .q = d->q,
+        .rate = hlo_reshape(g, d->rate, HLO_DIMS(v->count, BATCH, HEADS, v->mini)),
+        .reach = hlo_select(g, seen, move, hlo_like(g, move, 0)),
+    };
     learner_state state = learner_start(g, l, BATCH);
     return learner_dual(g, l, &data, &state, 2).answers;
 }

@@ -198,9 +198,14 @@ static void scan_by_kernel(hlo_graph *g, const scan_graph *s, const hlo_val *in,
 static void scan_by_network(hlo_graph *g, const scan_graph *s, const hlo_val *in, hlo_val *out)
 {
     learner l = learner_of(s->layers, in[4], in[5], in + SCAN_GIVEN);
-    hlo_val last = hlo_reshape(g, hlo_slice_dim(g, in[3], 3, s->size - 1, s->size),
-                               HLO_DIMS(s->count, s->batch, s->heads, s->size, 1));
-    learner_data data = {.k = in[0], .target = in[1], .q = in[2], .eta = in[3], .last = last};
+    learner_data data = {
+        .mini = s->size,
+        .k = in[0],
+        .target = in[1],
+        .q = in[2],
+        .rate = hlo_full(g, HLO_SHAPE(HLO_F32, s->count, s->batch, s->heads, s->size), 1),
+        .reach = in[3],
+    };
     learner_state state;
     learner_unpack(&l, in + SCAN_GIVEN, &state);
     out[0] = learner_dual(g, &l, &data, &state, s->group).answers;
