@@ -37,13 +37,9 @@
  *  - Runs are queued: a failure of the device shows when a result is downloaded.
  *  - Names of axes in a spec are not copied: string constants.
  *
-<<<<<<< HEAD
  * A mesh may be over the devices of several processes (runtime/ttt_processes.h). Each of them then
  * makes the same calls in the same order, has the parts of arrays that are on its own devices, and
  * can download what these have all of: what all are to read is made a result that is not split.
-=======
- * One process: all devices of a mesh are its own.
->>>>>>> procs
  */
 #ifndef RUNTIME_TTT_RUNTIME_H
 #define RUNTIME_TTT_RUNTIME_H
