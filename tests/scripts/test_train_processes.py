@@ -220,14 +220,14 @@ def test_other_numbers():
     check("the checkpoint is a model", r.returncode == 0 and np.isfinite(json.loads(r.stdout)["loss"]), r.stderr)
     job = Job(2, None, *words, "--mesh", "fsdp=2,model=2", options=[], command="eval")
     check("evaluated in two processes", job.finish() == [0, 0] and job.said(1) == "", job.said(0, "err") + job.said(1, "err"))
-    # Seen: 1e-8.
-    check("with the same loss", abs(json.loads(job.said(0) or '{"loss": 0}')["loss"] / json.loads(r.stdout)["loss"] - 1) < 1e-6,
-          (job.said(0), r.stdout))
+    off = abs(json.loads(job.said(0) or '{"loss": 0}')["loss"] / json.loads(r.stdout)["loss"] - 1)
+    print(f"evaluated in two processes: the loss differs by {off:.1e}")
+    check("with the same loss", off < 1e-6, (job.said(0), r.stdout))  # seen: 3.3e-10
 
 
 # ---- ends -----------------------------------------------------------------------------------------
 
-LONGER = ["--steps", "300", "--save-every", "25", "--no-eval", "--mesh", "fsdp=8"]
+LONGER = ["--steps", "150", "--save-every", "20", "--no-eval", "--mesh", "fsdp=8"]
 
 
 def killed(job, victim):
@@ -249,7 +249,7 @@ def test_killed():
     several(4, whole, *LONGER)
     cut = fresh("cut")
     waits = []
-    for victim, moment in ((2, " 60/300"), (0, " 110/300"), (1, ".writing"), (3, ".writing")):
+    for victim, moment in ((2, " 30/150"), (0, " 50/150"), (1, ".writing"), (3, ".writing")):
         job = Job(4, cut, *LONGER)
         before = set(glob.glob(os.path.join(cut, "checkpoints", "step-????????")))
         ready = job.wait_until(lambda: glob.glob(os.path.join(cut, "checkpoints", "*.writing")) if moment == ".writing" else
@@ -265,7 +265,7 @@ def test_killed():
     several(4, cut, *LONGER)
     check("the same losses to the bit", losses(whole) == losses(cut), (losses(whole)[-1], losses(cut)[-1]))
     for name in ("model", "first", "second"):
-        a, b = tensors(checkpoint(whole, 300), name), tensors(checkpoint(cut, 300), name)
+        a, b = tensors(checkpoint(whole, 150), name), tensors(checkpoint(cut, 150), name)
         check(f"the same {name}", a.keys() == b.keys() and all(np.array_equal(a[k], b[k]) for k in a))
     check("nothing is left behind", not glob.glob(os.path.join(cut, "checkpoints", "*.*")), os.listdir(os.path.join(cut, "checkpoints")))
 
