@@ -77,31 +77,39 @@ static void forward(hlo_graph *g, int64_t mini, const hlo_val in[N_IN], hlo_val 
     hlo_scan(g, forward_chunk, &c, &out[OUT_LAST], 1, given, IN_SQUARE, out, 2, NULL);
 }
 
-/* What the backward loop is given beside the above. */
+/* What the backward loop is given beside the above, and what it carries on: the gradients of the
+ * weights, of each chunk's weights, and the last of the slopes. What is found for each chunk, the
+ * weights' gradients after it and those of its products, takes the place of the latter two: there
+ * is no new memory to be cleared. */
 enum {
     BACK_KEYS,
     BACK_UPDATE,
     BACK_BETWEEN,
     BACK_GRADIENTS, /* of the gradients, centred */
-    BACK_WEIGHTS,   /* of each chunk's weights */
     BACK_SLOPES,
-    N_BACK = BACK_SLOPES + CHUNK_SLOPES
+    N_BACK = BACK_SLOPES + CHUNK_SLOPES - 1,
+    CARRY_LATER = 0,
+    CARRY_WEIGHTS,
+    CARRY_SLOPE,
+    N_CARRY
 };
 
 static void backward_chunk(hlo_graph *g, void *ctx, hlo_val step, const hlo_val *carry,
                            const hlo_val *in, hlo_val *next, hlo_val *out)
 {
     const chunk_loop *c = ctx;
-    hlo_val parts[CHUNK_MAX_STEPS], slopes[CHUNK_SLOPES], keys = in[BACK_KEYS], later = carry[0];
+    hlo_val parts[CHUNK_MAX_STEPS], slopes[CHUNK_SLOPES], keys = in[BACK_KEYS];
+    hlo_val later = carry[CARRY_LATER], weights = hlo_index(g, carry[CARRY_WEIGHTS], 0, step);
     hlo_type wide = hlo_type_of(g, later), narrow = hlo_type_of(g, keys);
     int64_t tokens = hlo_dim(g, keys, 2), n = tokens / c->mini;
-    (void)step;
+    (void)out;
     hlo_val a = hlo_sub(g, hlo_convert(g, in[BACK_GRADIENTS], wide),
                         chunk_product(g, "bhti,bhio->bhto", in[BACK_UPDATE], later, wide));
     /* Mini-batches are too short to be innermost. */
     a = hlo_row_major(g, a);
-    for (int i = 0; i < CHUNK_SLOPES; i++)
+    for (int i = 0; i < CHUNK_SLOPES - 1; i++)
         slopes[i] = hlo_row_major(g, in[BACK_SLOPES + i]);
+    slopes[CHUNK_SLOPES - 1] = hlo_row_major(g, hlo_index(g, carry[CARRY_SLOPE], 0, step));
     for (int64_t i = n - 1; i >= 0; i--) {
         int64_t at = i * c->mini, end = at + c->mini;
         parts[i] =
@@ -109,10 +117,12 @@ static void backward_chunk(hlo_graph *g, void *ctx, hlo_val step, const hlo_val 
         if (i > 0)
             a = chunk_before(g, a, in[BACK_BETWEEN], at, parts[i]);
     }
-    out[0] = chunk_concat(g, parts, (int)n);
-    out[1] = hlo_convert(g, later, narrow);
-    next[0] = hlo_add(g, hlo_add(g, later, hlo_convert(g, in[BACK_WEIGHTS], wide)),
-                      chunk_product(g, "bhti,bhto->bhio", keys, out[0], wide));
+    hlo_val d_z = chunk_concat(g, parts, (int)n);
+    next[CARRY_SLOPE] = hlo_update_index(g, carry[CARRY_SLOPE], 0, step, d_z);
+    next[CARRY_WEIGHTS] =
+        hlo_update_index(g, carry[CARRY_WEIGHTS], 0, step, hlo_convert(g, later, narrow));
+    next[CARRY_LATER] = hlo_add(g, hlo_add(g, later, hlo_convert(g, weights, wide)),
+                                chunk_product(g, "bhti,bhto->bhio", keys, d_z, wide));
 }
 
 /* in: those of the forward loop, then its results, which are given on; so they are what is kept. */
@@ -129,25 +139,26 @@ static void backward(hlo_graph *g, void *ctx, const hlo_val *in, int n_in, const
     const hlo_val *made = in + N_IN;
     hlo_val keys = in[IN_KEYS], update = in[IN_UPDATE], between = in[IN_BETWEEN];
     hlo_val gradients = made[OUT_GRADIENTS], weights = made[OUT_WEIGHTS];
-    hlo_val pull = in[IN_PULL], square = in[IN_SQUARE], back[N_BACK], loop_out[2];
+    hlo_val pull = in[IN_PULL], square = in[IN_SQUARE], back[N_BACK], slopes[CHUNK_SLOPES];
     hlo_type wide = hlo_type_of(g, pull), narrow = hlo_type_of(g, keys);
     (void)n_in, (void)out, (void)n_out;
     hlo_val z = hlo_sub(g, chunk_product(g, "nbhti,nbhio->nbhto", keys, weights, wide),
                         chunk_product(g, "nbhts,nbhso->nbhto", between, gradients, wide));
     chunk_norm p = chunk_norm_of(g, z, square, pull, narrow);
-    chunk_slopes(g, &p, square, pull, narrow, back + BACK_SLOPES);
+    chunk_slopes(g, &p, square, pull, narrow, slopes);
+    for (int i = 0; i < CHUNK_SLOPES - 1; i++)
+        back[BACK_SLOPES + i] = slopes[i];
     hlo_val d_gradients =
         chunk_roughly_centred(g, hlo_convert(g, d_out[OUT_GRADIENTS], wide), narrow);
     back[BACK_KEYS] = keys;
     back[BACK_UPDATE] = update;
     back[BACK_BETWEEN] = between;
     back[BACK_GRADIENTS] = hlo_convert(g, d_gradients, narrow);
-    back[BACK_WEIGHTS] = d_out[OUT_WEIGHTS];
     chunk_loop c = {.mini = (int64_t)(intptr_t)ctx};
-    hlo_val first = d_out[OUT_LAST];
-    hlo_scan(g, backward_chunk, &c, &first, 1, back, N_BACK, loop_out, 2,
+    hlo_val carry[N_CARRY] = {d_out[OUT_LAST], d_out[OUT_WEIGHTS], slopes[CHUNK_SLOPES - 1]};
+    hlo_scan(g, backward_chunk, &c, carry, N_CARRY, back, N_BACK, NULL, 0,
              &(hlo_scan_options){.reverse = true});
-    hlo_val d_z = loop_out[0], later = loop_out[1];
+    hlo_val d_z = carry[CARRY_SLOPE], later = carry[CARRY_WEIGHTS];
     /* What the loop had as `a`, of all times at once. */
     hlo_val a = hlo_sub(g, hlo_convert(g, back[BACK_GRADIENTS], wide),
                         hlo_add(g, chunk_product(g, "nbhti,nbhio->nbhto", update, later, wide),
@@ -159,7 +170,7 @@ static void backward(hlo_graph *g, void *ctx, const hlo_val *in, int n_in, const
     d_in[IN_BETWEEN] = hlo_convert(
         g, hlo_neg(g, chunk_product(g, "nbhto,nbhso->nbhts", d_z, gradients, wide)), narrow);
     chunk_norm_inputs(g, &p, a, &d_in[IN_PULL], &d_in[IN_SQUARE]);
-    d_in[IN_WEIGHTS] = first;
+    d_in[IN_WEIGHTS] = carry[CARRY_LATER];
     for (int i = 0; i < N_OUT; i++)
         d_in[N_IN + i] = (hlo_val){0};
 }

@@ -154,14 +154,14 @@ static void give_on(hlo_graph *g, void *ctx, const hlo_val *in, hlo_val *out)
 /* ---- backwards ---------------------------------------------------------------------------------
  */
 
-/* What the backward loop is given; the gradients d_ of what the forward loop gave. */
+/* What the backward loop is given, carries on and finds; d_ are gradients. */
 enum {
     BACK_KEYS,
     BACK_UPDATE,
     BACK_BETWEEN,
     BACK_W2,
-    BACK_D_FROM,
-    BACK_D_G1 = BACK_D_FROM + N_WEIGHTS,
+    BACK_D_W2, /* of the weights at the start of each chunk */
+    BACK_D_B2,
     BACK_LAST, /* from here on a mini-batch after the other */
     BACK_G2,
     BACK_MOVED,
@@ -172,11 +172,14 @@ enum {
     BACK_D_X2,
     BACK_SLOPES,
     N_BACK = BACK_SLOPES + CHUNK_SLOPES,
-    /* What it finds: the gradients of the first products; of g2 and, in further lanes, of `moved`;
-     * of the first weights after each chunk. */
+    /* Beside r1, r2 and rb it carries the gradients of g1 and of each chunk's first weights. Those
+     * of z1, and r1 after each chunk, take their places: there is no new memory to be cleared. */
+    CARRY_G1 = N_WEIGHTS,
+    CARRY_W1,
+    N_CARRY,
+    /* Found for each mini-batch: the gradients of z1; of g2 and, in further lanes, of `moved`. */
     FOUND_Z1 = 0,
     FOUND_G2,
-    FOUND_W1,
     N_FOUND
 };
 
@@ -230,30 +233,31 @@ static void backward_chunk(hlo_graph *g, void *ctx, hlo_val step, const hlo_val 
                            const hlo_val *in, hlo_val *next, hlo_val *out)
 {
     const two_loop *c = ctx;
-    hlo_val w2[CHUNK_MAX_STEPS], parts[FOUND_W1][CHUNK_MAX_STEPS], found[FOUND_W1];
+    hlo_val w2[CHUNK_MAX_STEPS], parts[N_FOUND][CHUNK_MAX_STEPS], found[N_FOUND];
     hlo_val r1 = carry[W1], r2 = carry[W2], rb = carry[B2], keys = in[BACK_KEYS];
     hlo_type wide = hlo_type_of(g, r1), narrow = hlo_type_of(g, keys);
     int n = (int)(hlo_dim(g, keys, 2) / c->mini);
-    (void)step;
     second_weights(g, c, in, wide, w2);
-    hlo_val d_g1 = hlo_sub(g, hlo_convert(g, in[BACK_D_G1], wide),
+    hlo_val d_g1 = hlo_sub(g, hlo_convert(g, hlo_index(g, carry[CARRY_G1], 0, step), wide),
                            chunk_product(g, "bhti,bhio->bhto", in[BACK_UPDATE], r1, wide));
+    hlo_val d_w1 = hlo_convert(g, hlo_index(g, carry[CARRY_W1], 0, step), wide);
     for (int i = n - 1; i >= 0; i--) {
         int64_t at = i * c->mini;
         hlo_val own = chunk_rows(g, d_g1, at, at + c->mini);
         backward_step(g, c, in, at, own, w2[i], &r2, &rb, found);
-        for (int k = 0; k < FOUND_W1; k++)
+        for (int k = 0; k < N_FOUND; k++)
             parts[k][i] = found[k];
         if (i > 0)
             d_g1 = chunk_before(g, d_g1, in[BACK_BETWEEN], at, found[FOUND_Z1]);
     }
-    for (int k = 0; k < FOUND_W1; k++)
-        out[k] = chunk_concat(g, parts[k], n);
-    out[FOUND_W1] = hlo_convert(g, r1, narrow);
-    r1 = hlo_add(g, r1, chunk_product(g, "bhti,bhto->bhio", keys, out[FOUND_Z1], wide));
-    hlo_val here[N_WEIGHTS] = {[W1] = r1, [W2] = r2, [B2] = rb};
-    for (int i = 0; i < N_WEIGHTS; i++)
-        next[i] = hlo_add(g, here[i], hlo_convert(g, in[BACK_D_FROM + i], wide));
+    hlo_val d_z1 = chunk_concat(g, parts[FOUND_Z1], n);
+    out[0] = chunk_concat(g, parts[FOUND_G2], n);
+    next[CARRY_G1] = hlo_update_index(g, carry[CARRY_G1], 0, step, d_z1);
+    next[CARRY_W1] = hlo_update_index(g, carry[CARRY_W1], 0, step, hlo_convert(g, r1, narrow));
+    next[W1] =
+        hlo_add(g, hlo_add(g, r1, d_w1), chunk_product(g, "bhti,bhto->bhio", keys, d_z1, wide));
+    next[W2] = hlo_add(g, r2, hlo_convert(g, in[BACK_D_W2], wide));
+    next[B2] = hlo_add(g, rb, in[BACK_D_B2]);
 }
 
 /* What the backward loop needs of the forward pass, for all times at once; returns the norm. */
@@ -285,40 +289,50 @@ static chunk_norm again(hlo_graph *g, const two_loop *c, const hlo_val *in, cons
     return norm;
 }
 
-static void backward(hlo_graph *g, void *ctx, const hlo_val *in, int n_in, const hlo_val *out,
-                     const hlo_val *d_out, int n_out, hlo_val *d_in)
+/* The loop over chunks, from the last to the first; `first` receives what it carried. */
+static hlo_val backward_loop(hlo_graph *g, two_loop *c, const hlo_val *in, const hlo_val *d_out,
+                             hlo_val back[N_BACK], hlo_val first[N_CARRY])
 {
     const hlo_val *made = in + N_IN;
-    hlo_val keys = in[IN_KEYS], back[N_BACK], found[N_FOUND], first[N_WEIGHTS];
-    hlo_type wide = hlo_type_of(g, in[IN_PULL]), narrow = hlo_type_of(g, keys);
-    two_loop c = {.mini = (int64_t)(intptr_t)ctx,
-                  .biases = hlo_dim(g, keys, -1) > hlo_dim(g, in[IN_PULL], -1)};
-    (void)n_in, (void)out, (void)n_out;
-    chunk_norm norm = again(g, &c, in, made, back);
-    hlo_val d_g2 = chunk_roughly_centred(g, hlo_convert(g, d_out[OUT_G2], wide), narrow);
-    back[BACK_KEYS] = keys;
+    hlo_type wide = hlo_type_of(g, in[IN_PULL]), narrow = hlo_type_of(g, in[IN_KEYS]);
+    hlo_val d_g2 = chunk_roughly_centred(g, hlo_convert(g, d_out[OUT_G2], wide), narrow), found;
+    back[BACK_KEYS] = in[IN_KEYS];
     back[BACK_UPDATE] = in[IN_UPDATE];
     back[BACK_BETWEEN] = in[IN_BETWEEN];
     back[BACK_LAST] = in[IN_LAST];
     back[BACK_G2] = made[OUT_G2];
     back[BACK_W2] = made[OUT_FROM + W2];
-    back[BACK_D_G1] = d_out[OUT_G1];
     back[BACK_D_G2] = hlo_convert(g, d_g2, narrow);
     back[BACK_D_X2] = d_out[OUT_X2];
-    for (int i = 0; i < N_WEIGHTS; i++) {
-        back[BACK_D_FROM + i] = d_out[OUT_FROM + i];
+    back[BACK_D_W2] = d_out[OUT_FROM + W2];
+    back[BACK_D_B2] = d_out[OUT_FROM + B2];
+    for (int i = 0; i < N_WEIGHTS; i++)
         first[i] = d_out[OUT_END + i];
-    }
-    first[B2] = in_rows(g, &c, first[B2]);
-    hlo_scan(g, backward_chunk, &c, first, N_WEIGHTS, back, N_BACK, found, N_FOUND,
+    first[B2] = in_rows(g, c, first[B2]);
+    first[CARRY_G1] = d_out[OUT_G1];
+    first[CARRY_W1] = d_out[OUT_FROM + W1];
+    hlo_scan(g, backward_chunk, c, first, N_CARRY, back, N_BACK, &found, 1,
              &(hlo_scan_options){.reverse = true});
     first[B2] = chunk_rows(g, first[B2], 0, 1);
+    return found;
+}
+
+static void backward(hlo_graph *g, void *ctx, const hlo_val *in, int n_in, const hlo_val *out,
+                     const hlo_val *d_out, int n_out, hlo_val *d_in)
+{
+    const hlo_val *made = in + N_IN;
+    hlo_val back[N_BACK], first[N_CARRY];
+    hlo_type wide = hlo_type_of(g, in[IN_PULL]), narrow = hlo_type_of(g, in[IN_KEYS]);
     int64_t d = hlo_dim(g, in[IN_PULL], -1);
-    hlo_val d_z1 = found[FOUND_Z1], g1 = made[OUT_G1], g2 = hlo_convert(g, made[OUT_G2], wide);
-    hlo_val d_moved = hlo_convert(g, hlo_slice_dim(g, found[FOUND_G2], 4, d, 2 * d), wide);
-    d_g2 = hlo_convert(g, hlo_slice_dim(g, found[FOUND_G2], 4, 0, d), wide);
+    two_loop c = {.mini = (int64_t)(intptr_t)ctx, .biases = hlo_dim(g, in[IN_KEYS], -1) > d};
+    (void)n_in, (void)out, (void)n_out;
+    chunk_norm norm = again(g, &c, in, made, back);
+    hlo_val found = backward_loop(g, &c, in, d_out, back, first);
+    hlo_val d_g2 = hlo_convert(g, hlo_slice_dim(g, found, 4, 0, d), wide);
+    hlo_val d_moved = hlo_convert(g, hlo_slice_dim(g, found, 4, d, 2 * d), wide);
+    hlo_val d_z1 = first[CARRY_G1], g1 = made[OUT_G1], g2 = hlo_convert(g, made[OUT_G2], wide);
     hlo_val d_keys = chunk_product(g, "nbhto,nbhio->nbhti", d_z1, made[OUT_FROM + W1], wide);
-    hlo_val d_update = chunk_product(g, "nbhto,nbhio->nbhti", g1, found[FOUND_W1], wide);
+    hlo_val d_update = chunk_product(g, "nbhto,nbhio->nbhti", g1, first[CARRY_W1], wide);
     hlo_val d_between = chunk_product(g, "nbhto,nbhso->nbhts", d_z1, g1, wide);
     d_in[IN_KEYS] = hlo_convert(g, d_keys, narrow);
     d_in[IN_UPDATE] = hlo_convert(g, hlo_neg(g, d_update), narrow);

@@ -114,7 +114,7 @@ def chunks():
         Case("chunks as usual", "ttt_mlp", "mamba", fields, [Sequence(101, (), [MATRIX, {**MATRIX, **BF16}], [MATRIX])],
              optimized=True),
         Case("attention, turned by a product", "attention", "transformer", SMALL, turned),
-        Case("grouped attention, turned by a product", "attention", "mamba",
+        Case("grouped attention, turned by a product", "attention", "transformer",
              {**SMALL, "n_heads": 6, "n_kv_heads": 2}, [part(300)]),
     ]
 
