@@ -166,12 +166,20 @@ void chunk_norm_inputs(hlo_graph *g, const chunk_norm *p, hlo_val a, hlo_val *d_
 /* ---- what goes in ------------------------------------------------------------------------------
  */
 
+/* By a product with a matrix that has one 1 a lane, which is exact: it fuses, and padding does not.
+ */
 hlo_val chunk_with_one(hlo_graph *g, const learner *l, hlo_val x)
 {
     if (l->b[0].id == 0)
         return x;
-    return hlo_pad(g, x, hlo_like(g, x, 1), HLO_DIMS(0, 0, 0, 0, 0), HLO_DIMS(0, 0, 0, 0, 1),
-                   HLO_DIMS(0, 0, 0, 0, 0));
+    int64_t d = hlo_dim(g, x, -1);
+    hlo_type type = hlo_type_of(g, x);
+    hlo_shape wider = HLO_SHAPE(HLO_S32, d, d + 1), lanes = HLO_SHAPE(HLO_S32, d + 1);
+    hlo_val same = hlo_compare(g, HLO_EQ, hlo_iota(g, wider, 0), hlo_iota(g, wider, 1));
+    hlo_val last = hlo_compare(g, HLO_EQ, hlo_iota(g, lanes, 0), hlo_scalar_int(g, HLO_S32, d));
+    x = hlo_einsum_as(g, "nbhti,io->nbhto", x, hlo_convert(g, same, type), type,
+                      type == HLO_BF16 ? HLO_PRECISION_DEFAULT : HLO_PRECISION_HIGHEST);
+    return hlo_add(g, x, hlo_convert(g, last, type));
 }
 
 /* How far each token of a chunk moves the weights, but for its rate: [minis, b]. */
