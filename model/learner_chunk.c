@@ -27,7 +27,7 @@ enum {
     IN_KEYS,    /* [N, B, H, S, e], narrow */
     IN_UPDATE,  /* keys times how far they move the weights: the same */
     IN_BETWEEN, /* how far each token moves the products of those after it: [N, B, H, S, S] */
-    IN_PULL,    /* [N, B, H, S, d], wide */
+    IN_PULL,    /* [N, B, H, S, d], narrow */
     IN_SQUARE,  /* [H, 1, d], wide */
     IN_WEIGHTS, /* at the start: [B, H, e, d], wide */
     N_IN,
@@ -54,7 +54,8 @@ static void forward_chunk(hlo_graph *g, void *ctx, hlo_val step, const hlo_val *
     hlo_val z = chunk_product(g, "bhti,bhio->bhto", keys, weights, wide);
     for (int64_t at = 0; at < tokens; at += c->mini) {
         int64_t end = at + c->mini;
-        hlo_val own = chunk_rows(g, z, 0, c->mini), p = chunk_rows(g, pull, at, end);
+        hlo_val own = chunk_rows(g, z, 0, c->mini);
+        hlo_val p = hlo_convert(g, chunk_rows(g, pull, at, end), wide);
         chunk_norm norm = chunk_norm_of(g, own, c->square, p, narrow);
         parts[n] = hlo_convert(g, chunk_gradient(g, &norm, c->square, p), narrow);
         if (end < tokens)
@@ -139,8 +140,9 @@ static void backward(hlo_graph *g, void *ctx, const hlo_val *in, int n_in, const
     const hlo_val *made = in + N_IN;
     hlo_val keys = in[IN_KEYS], update = in[IN_UPDATE], between = in[IN_BETWEEN];
     hlo_val gradients = made[OUT_GRADIENTS], weights = made[OUT_WEIGHTS];
-    hlo_val pull = in[IN_PULL], square = in[IN_SQUARE], back[N_BACK], slopes[CHUNK_SLOPES];
-    hlo_type wide = hlo_type_of(g, pull), narrow = hlo_type_of(g, keys);
+    hlo_val square = in[IN_SQUARE], back[N_BACK], slopes[CHUNK_SLOPES];
+    hlo_type wide = hlo_type_of(g, square), narrow = hlo_type_of(g, keys);
+    hlo_val pull = hlo_convert(g, in[IN_PULL], wide);
     (void)n_in, (void)out, (void)n_out;
     hlo_val z = hlo_sub(g, chunk_product(g, "nbhti,nbhio->nbhto", keys, weights, wide),
                         chunk_product(g, "nbhts,nbhso->nbhto", between, gradients, wide));
@@ -170,6 +172,7 @@ static void backward(hlo_graph *g, void *ctx, const hlo_val *in, int n_in, const
     d_in[IN_BETWEEN] = hlo_convert(
         g, hlo_neg(g, chunk_product(g, "nbhto,nbhso->nbhts", d_z, gradients, wide)), narrow);
     chunk_norm_inputs(g, &p, a, &d_in[IN_PULL], &d_in[IN_SQUARE]);
+    d_in[IN_PULL] = hlo_convert(g, d_in[IN_PULL], narrow);
     d_in[IN_WEIGHTS] = carry[CARRY_LATER];
     for (int i = 0; i < N_OUT; i++)
         d_in[N_IN + i] = (hlo_val){0};
@@ -189,7 +192,7 @@ hlo_val learner_chunked(hlo_graph *g, const learner *l, const learner_data *data
         keys,
         hlo_convert(g, hlo_mul(g, hlo_convert(g, keys, wide), last), narrow),
         chunk_mix(g, keys, keys, 0, rate, chunk_reach(g, data->reach, minis, false)),
-        chunk_pull(g, l, data->target),
+        hlo_convert(g, chunk_pull(g, l, data->target), narrow),
         chunk_square(g, l),
         middle,
     };
