@@ -28,7 +28,9 @@ static hlo_val row_mean(hlo_graph *g, const learner *l, hlo_val v)
     }
     hlo_val ones = hlo_full(g, HLO_SHAPE(hlo_type_of(g, v), d, d), 1.0 / (double)d);
     const char *spec = hlo_rank(g, v) == 5 ? "nbhti,io->nbhto" : "bhti,io->bhto";
-    return hlo_einsum_as(g, spec, v, ones, hlo_type_of(g, v), HLO_PRECISION_HIGH);
+    /* As exact as the products around it are. */
+    return hlo_einsum_as(g, spec, v, ones, hlo_type_of(g, v),
+                         l->products == HLO_BF16 ? HLO_PRECISION_DEFAULT : HLO_PRECISION_HIGH);
 }
 
 typedef struct normalised {
