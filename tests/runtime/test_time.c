@@ -203,6 +203,19 @@ static void ttt_mlp_agrees(void **state)
     agrees("ttt_mlp", "transformer", MESHES);
 }
 
+/* The form for TPUs, in which chunks of mini-batches end where spans do. */
+static void chunks_agree(void **state)
+{
+    static const char *const mixers[] = {"ttt_linear", "ttt_mlp"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        ttt_config config = config_of(mixers[i], "mamba");
+        ttt_task task = task_of(TTT_TASK_GRADS, HLO_F64, false);
+        task.form = TTT_FORM_MATRIX;
+        compare("gradients in chunks", &config, &task, FEW, 1e-9);
+    }
+}
+
 /* These need all times on every device; the compiler brings them there. */
 static void attention_agrees(void **state)
 {
@@ -398,6 +411,7 @@ int main(void)
         cmocka_unit_test(diagnostics_agree),
         cmocka_unit_test(ttt_linear_agrees),
         cmocka_unit_test(ttt_mlp_agrees),
+        cmocka_unit_test(chunks_agree),
         cmocka_unit_test(attention_agrees),
         cmocka_unit_test(linear_attention_agrees),
         cmocka_unit_test(mamba_agrees),
