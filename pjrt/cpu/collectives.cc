@@ -45,8 +45,8 @@ struct Call {
     xla::ReductionKind reduction = xla::ReductionKind::SUM;
     std::vector<const char *> send; /* one; of all-to-all one a rank */
     std::vector<char *> receive;
-    std::optional<int> source; /* permute */
-    std::vector<int> targets;
+    std::optional<int> source = {}; /* permute */
+    std::vector<int> targets = {};
 };
 
 /* Devices of one process at one collective. */
