@@ -43,8 +43,8 @@ struct Call {
     xla::PrimitiveType type;
     size_t count; /* elements, as xla::Communicator has it */
     xla::ReductionKind reduction = xla::ReductionKind::SUM;
-    std::vector<const char *> send; /* one; of all-to-all one a rank */
-    std::vector<char *> receive;
+    std::vector<const char *> send = {}; /* one; of all-to-all one a rank */
+    std::vector<char *> receive = {};
     std::optional<int> source = {}; /* permute */
     std::vector<int> targets = {};
 };
