@@ -5,6 +5,7 @@
 #include "runtime/state.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -336,4 +337,30 @@ pjrt_status *ttt_state_moved(const ttt_state *state, int64_t position, ttt_state
     if (st == NULL)
         ttt__image_seal((*out)->image, (*out)->size);
     return st;
+}
+
+/* To the nearest bf16, ties to even; what is not finite stays. */
+static float rounded(float x)
+{
+    uint32_t bits;
+    if (!isfinite(x))
+        return x;
+    memcpy(&bits, &x, sizeof bits);
+    bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+pjrt_status *ttt_state_rounded(const ttt_state *state, ttt_state **out)
+{
+    PJRT_TRY(ttt__state_new(&state->about, state->parts, state->count, out));
+    for (int i = 0; i < state->count; i++) {
+        const ttt__part *part = &state->parts[i];
+        memcpy(ttt__state_data(*out, i), ttt__state_data(state, i), part->size);
+        float *values = ttt__state_data(*out, i);
+        for (size_t k = 0; part->shape.type == HLO_F32 && k < part->size / sizeof *values; k++)
+            values[k] = rounded(values[k]);
+    }
+    ttt__image_seal((*out)->image, (*out)->size);
+    return NULL;
 }

@@ -94,6 +94,8 @@ const char *ttt_state_array(const ttt_state *state, int index, hlo_shape *shape)
  * is zero. For measurements at depths that nobody wants to read. */
 PJRT_MUST_CHECK pjrt_status *ttt_state_moved(const ttt_state *state, int64_t position,
                                              ttt_state **out);
+/* The same with every f32 rounded to bf16: to measure what keeping states in bf16 would change. */
+PJRT_MUST_CHECK pjrt_status *ttt_state_rounded(const ttt_state *state, ttt_state **out);
 /*
  * A file: magic, version, a header in JSON (mixer, model hash, type, position, every part with its
  * shape), the parts, XXH3-128. On the boundary of a mini-batch the gradients' sums are zero and not

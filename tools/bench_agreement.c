@@ -15,10 +15,12 @@
 static const struct {
     const char *name;
     ttt_engine_options options;
+    bool rounds; /* its state to bf16 after every token */
 } rivals[] = {
     {"kernels, f32 weights", {.weights = HLO_F32}},
     {"kernels, bf16 weights", {.weights = HLO_BF16}},
     {"kernels, s8 weights", {.weights = HLO_S8}},
+    {"kernels, bf16 state", {.weights = HLO_F32}, true},
 };
 enum { RIVALS = sizeof rivals / sizeof *rivals };
 
@@ -71,6 +73,20 @@ static pjrt_status *open_all(comparing *c, const char *folder)
     return NULL;
 }
 
+/* As if the state had been kept in bf16 since the last token. */
+static pjrt_status *round_state(ttt_engine *engine)
+{
+    ttt_state *state = NULL, *rounded = NULL;
+    pjrt_status *st = ttt_engine_take(engine, 0, &state);
+    if (st == NULL)
+        st = ttt_state_rounded(state, &rounded);
+    if (st == NULL)
+        st = ttt_engine_put(engine, 0, rounded);
+    ttt_state_free(rounded);
+    ttt_state_free(state);
+    return st;
+}
+
 static pjrt_status *compare(comparing *c, int64_t steps)
 {
     int32_t token = 1;
@@ -79,6 +95,8 @@ static pjrt_status *compare(comparing *c, int64_t steps)
             PJRT_TRY(ttt_engine_step(c->engines[i], &token, c->logits[i]));
         int64_t best = likeliest(c->logits[0], c->vocab);
         for (int i = 0; i < RIVALS; i++) {
+            if (rivals[i].rounds)
+                PJRT_TRY(round_state(c->engines[1 + i]));
             double apart = divergence(c->logits[0], c->logits[1 + i], c->vocab);
             c->differ[i] += likeliest(c->logits[1 + i], c->vocab) != best;
             c->divergence[i] += apart;
