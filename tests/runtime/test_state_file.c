@@ -2,6 +2,7 @@
 #include "runtime/state.h"
 #include "tests/support/support.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -98,6 +99,25 @@ static void moved(void **state)
     ttt_state_free(back);
     ttt_state_free(further);
     ASSERT_FAILS(ttt_state_moved(s, -1, &further), INVALID_ARGUMENT, "-1");
+    ttt_state_free(s);
+}
+
+/* To the nearest number of 8 bits, ties to the even one. */
+static void rounded(void **state)
+{
+    static const float given[] = {1 + 0x1p-8f,  1 + 0x3p-8f, 1 + 0x1.02p-8f,
+                                  -0x1.fep127f, 0,           INFINITY};
+    static const float right[] = {1, 1 + 0x1p-6f, 1 + 0x1p-7f, -0x1.fep127f, 0, INFINITY};
+    (void)state;
+    ttt_state *s = make_state(), *less, *back;
+    memcpy(ttt__state_data(s, 0), given, sizeof given);
+    ASSERT_OK(ttt_state_rounded(s, &less));
+    assert_memory_equal(ttt__state_data(less, 0), right, sizeof right);
+    assert_true(((float *)ttt__state_data(less, 1))[6] == -1);
+    ASSERT_OK(parse(less->image, less->size, &back));
+    assert_same(less, back);
+    ttt_state_free(back);
+    ttt_state_free(less);
     ttt_state_free(s);
 }
 
@@ -227,10 +247,10 @@ static void long_headers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(there_and_back), cmocka_unit_test(moved),
-        cmocka_unit_test(every_cut),      cmocka_unit_test(every_bit),
-        cmocka_unit_test(newer_versions), cmocka_unit_test(hostile_headers),
-        cmocka_unit_test(long_headers),
+        cmocka_unit_test(there_and_back),  cmocka_unit_test(moved),
+        cmocka_unit_test(rounded),         cmocka_unit_test(every_cut),
+        cmocka_unit_test(every_bit),       cmocka_unit_test(newer_versions),
+        cmocka_unit_test(hostile_headers), cmocka_unit_test(long_headers),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
