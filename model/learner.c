@@ -7,8 +7,7 @@
 /* ---- small pieces ------------------------------------------------------------------------------
  */
 
-/* [H, d] in front of arrays [..., H, rows, d]. */
-static hlo_val per_head(hlo_graph *g, hlo_val v)
+hlo_val learner_per_head(hlo_graph *g, hlo_val v)
 {
     return hlo_reshape(g, v, HLO_DIMS(hlo_dim(g, v, 0), 1, hlo_dim(g, v, 1)));
 }
@@ -18,19 +17,28 @@ static hlo_val scaled(hlo_graph *g, hlo_val v, double by)
     return hlo_mul(g, v, hlo_like(g, v, by));
 }
 
+hlo_precision learner_precision(hlo_type products)
+{
+    return products == HLO_BF16 ? HLO_PRECISION_DEFAULT : HLO_PRECISION_HIGH;
+}
+
+hlo_val learner_mean(hlo_graph *g, hlo_val x, hlo_precision precision)
+{
+    int64_t d = hlo_dim(g, x, -1);
+    hlo_type type = hlo_type_of(g, x);
+    hlo_val ones = hlo_full(g, HLO_SHAPE(type, d, d), 1.0 / (double)d);
+    const char *spec = hlo_rank(g, x) == 5 ? "nbhti,io->nbhto" : "bhti,io->bhto";
+    return hlo_einsum_as(g, spec, x, ones, type, precision);
+}
+
 /* The mean of each row, as a column or in every lane. */
 static hlo_val row_mean(hlo_graph *g, const learner *l, hlo_val v)
 {
-    int64_t d = hlo_dim(g, v, -1);
     if (!l->matrix_sums) {
         hlo_val sum = hlo_reduce_keep(g, HLO_REDUCE_ADD, v, HLO_DIMS(hlo_rank(g, v) - 1));
-        return scaled(g, sum, 1.0 / (double)d);
+        return scaled(g, sum, 1.0 / (double)hlo_dim(g, v, -1));
     }
-    hlo_val ones = hlo_full(g, HLO_SHAPE(hlo_type_of(g, v), d, d), 1.0 / (double)d);
-    const char *spec = hlo_rank(g, v) == 5 ? "nbhti,io->nbhto" : "bhti,io->bhto";
-    /* As exact as the products around it are. */
-    return hlo_einsum_as(g, spec, v, ones, hlo_type_of(g, v),
-                         l->products == HLO_BF16 ? HLO_PRECISION_DEFAULT : HLO_PRECISION_HIGH);
+    return learner_mean(g, v, learner_precision(l->products));
 }
 
 typedef struct normalised {
@@ -58,7 +66,8 @@ static bool has_biases(const learner *l)
 
 static hlo_val normed(hlo_graph *g, const learner *l, hlo_val h)
 {
-    return hlo_add(g, hlo_mul(g, per_head(g, l->norm_scale), h), per_head(g, l->norm_bias));
+    return hlo_add(g, hlo_mul(g, learner_per_head(g, l->norm_scale), h),
+                   learner_per_head(g, l->norm_bias));
 }
 
 /* Gradient, with respect to res, of half the squared error. */
@@ -67,7 +76,8 @@ static hlo_val loss_gradient(hlo_graph *g, const learner *l, hlo_val res, hlo_va
     if (!has_norm(l))
         return hlo_sub(g, res, target);
     normalised n = normalise(g, l, res);
-    hlo_val u = hlo_mul(g, hlo_sub(g, normed(g, l, n.h), target), per_head(g, l->norm_scale));
+    hlo_val u =
+        hlo_mul(g, hlo_sub(g, normed(g, l, n.h), target), learner_per_head(g, l->norm_scale));
     hlo_val along = hlo_mul(g, n.h, row_mean(g, l, hlo_mul(g, u, n.h)));
     return hlo_mul(g, hlo_sub(g, hlo_sub(g, u, row_mean(g, l, u)), along), n.inverse);
 }

@@ -15,8 +15,7 @@ enum { CHUNK_MAX_TOKENS = 128, CHUNK_MAX_STEPS = 8 };
 
 /* Rows of an array within a loop. */
 hlo_val chunk_rows(hlo_graph *g, hlo_val x, int64_t from, int64_t to);
-/* The mean along lanes, in every lane; and x less that. */
-hlo_val chunk_mean(hlo_graph *g, hlo_val x);
+/* x less its mean along lanes. */
 hlo_val chunk_centred(hlo_graph *g, hlo_val x);
 /* The same as roughly as `narrow` is, which what is made of it is rounded to. */
 hlo_val chunk_roughly_centred(hlo_graph *g, hlo_val x, hlo_type narrow);

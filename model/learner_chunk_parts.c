@@ -19,29 +19,15 @@ hlo_val chunk_rows(hlo_graph *g, hlo_val x, int64_t from, int64_t to)
     return hlo_slice_dim(g, x, 2, from, to);
 }
 
-static hlo_val mean_as(hlo_graph *g, hlo_val x, hlo_precision precision)
-{
-    int64_t d = hlo_dim(g, x, -1);
-    hlo_type type = hlo_type_of(g, x);
-    hlo_val ones = hlo_full(g, HLO_SHAPE(type, d, d), 1.0 / (double)d);
-    const char *spec = hlo_rank(g, x) == 5 ? "nbhti,io->nbhto" : "bhti,io->bhto";
-    return hlo_einsum_as(g, spec, x, ones, type, precision);
-}
-
-hlo_val chunk_mean(hlo_graph *g, hlo_val x)
-{
-    return mean_as(g, x, HLO_PRECISION_HIGH);
-}
-
 /* For what is made of it and rounded to `narrow` then. */
 static hlo_val rough_mean(hlo_graph *g, hlo_val x, hlo_type narrow)
 {
-    return mean_as(g, x, narrow == HLO_BF16 ? HLO_PRECISION_DEFAULT : HLO_PRECISION_HIGH);
+    return learner_mean(g, x, learner_precision(narrow));
 }
 
 hlo_val chunk_centred(hlo_graph *g, hlo_val x)
 {
-    return hlo_sub(g, x, chunk_mean(g, x));
+    return hlo_sub(g, x, learner_mean(g, x, HLO_PRECISION_HIGH));
 }
 
 hlo_val chunk_roughly_centred(hlo_graph *g, hlo_val x, hlo_type narrow)
@@ -76,24 +62,18 @@ hlo_val chunk_before(hlo_graph *g, hlo_val a, hlo_val between, int64_t at, hlo_v
                    chunk_product(g, "bhts,bhto->bhso", by, part, hlo_type_of(g, a)));
 }
 
-/* [H, d] in front of [..., H, rows, d]. */
-static hlo_val by_head(hlo_graph *g, hlo_val v)
-{
-    return hlo_reshape(g, v, HLO_DIMS(hlo_dim(g, v, 0), 1, hlo_dim(g, v, 1)));
-}
-
 /* ---- the norm ----------------------------------------------------------------------------------
  */
 
 hlo_val chunk_pull(hlo_graph *g, const learner *l, hlo_val target)
 {
-    hlo_val scale = by_head(g, l->norm_scale), bias = by_head(g, l->norm_bias);
+    hlo_val scale = learner_per_head(g, l->norm_scale), bias = learner_per_head(g, l->norm_bias);
     return chunk_centred(g, hlo_mul(g, scale, hlo_sub(g, bias, target)));
 }
 
 hlo_val chunk_square(hlo_graph *g, const learner *l)
 {
-    hlo_val scale = by_head(g, l->norm_scale);
+    hlo_val scale = learner_per_head(g, l->norm_scale);
     return hlo_mul(g, scale, scale);
 }
 
@@ -157,8 +137,8 @@ void chunk_norm_inputs(hlo_graph *g, const chunk_norm *p, hlo_val a, hlo_val *d_
                        hlo_val *d_square)
 {
     hlo_val lean = hlo_mul(g, p->inverse, p->h);
-    *d_pull =
-        hlo_sub(g, hlo_mul(g, p->inverse, a), hlo_mul(g, p->h, chunk_mean(g, hlo_mul(g, lean, a))));
+    *d_pull = hlo_sub(g, hlo_mul(g, p->inverse, a),
+                      hlo_mul(g, p->h, learner_mean(g, hlo_mul(g, lean, a), HLO_PRECISION_HIGH)));
     hlo_val sum = hlo_sum(g, hlo_mul(g, p->h, *d_pull), HLO_DIMS(0, 1, 3));
     *d_square = hlo_reshape(g, sum, HLO_DIMS(hlo_dim(g, sum, 0), 1, hlo_dim(g, sum, 1)));
 }

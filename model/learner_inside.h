@@ -10,6 +10,14 @@ typedef struct learner_at {
     learner_state state, start;
 } learner_at;
 
+/* [H, d] in front of arrays [..., H, rows, d]. */
+hlo_val learner_per_head(hlo_graph *g, hlo_val v);
+/* How exact a sum by a product is to be where operands of products may be rounded to that type. */
+hlo_precision learner_precision(hlo_type products);
+/* The mean along lanes of [(n,) B, H, rows, d], in every lane, as a product with a matrix of ones.
+ */
+hlo_val learner_mean(hlo_graph *g, hlo_val x, hlo_precision precision);
+
 /* a times w; rows that are fresh times the start instead. `fresh` is null for none. */
 hlo_val learner_product(hlo_graph *g, hlo_val a, const char *spec, hlo_val w, hlo_val start,
                         hlo_val fresh);

@@ -245,8 +245,7 @@ static pjrt_status *compile(const ttt__exporting *x, const compiler *c, int inde
     pjrt_compile_options how = {.partitions = 1};
     ttt_task task = x->tasks[index];
     task.calls = c->calls;
-    if (task.form == TTT_FORM_DUAL && strcmp(c->target->plugin, "tpu") == 0)
-        task.form = TTT_FORM_MATRIX;
+    ttt_task_fit(&task, c->target->plugin);
     PJRT_TRY(ttt_task_build(&task, &x->config, c->params, &one_device, &graph));
     pjrt_status *st = ttt_graph_text(&graph, &text);
     ttt_graph_free(&graph);

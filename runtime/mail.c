@@ -347,20 +347,12 @@ static int send_bytes(ttt_mail *m, int process, const void *bytes, size_t size, 
 {
     const char *from = bytes;
     int fd = m->routes[process].fd;
-    while (size > 0) {
-        ssize_t n = send(fd, from, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n > 0) {
-            from += n;
-            size -= (size_t)n;
-            continue;
-        }
-        if (n < 0 && errno != EAGAIN && errno != EINTR)
-            return lost(m, w, process);
+    while (ttt__socket_push(fd, &from, &size) && size > 0) {
         struct pollfd wait = {fd, POLLOUT, 0};
         if (poll(&wait, 1, 100) == 0 && w->wait(w->user, &process, 1, w->error) != 0)
             return -1;
     }
-    return 0;
+    return size == 0 ? 0 : lost(m, w, process);
 }
 
 static int send_message(ttt_mail *m, int tag, const pjrt_message *message, const waiting *w)

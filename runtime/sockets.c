@@ -195,23 +195,27 @@ pjrt_status *ttt__socket_connect(const char *addresses, double deadline, int *fd
     }
 }
 
+bool ttt__socket_push(int fd, const char **from, size_t *size)
+{
+    while (*size > 0) {
+        ssize_t n = send(fd, *from, *size, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n <= 0)
+            return n == 0 || errno == EAGAIN || errno == EINTR;
+        *from += n;
+        *size -= (size_t)n;
+    }
+    return true;
+}
+
 pjrt_status *ttt__socket_send(int fd, const void *bytes, size_t size, double deadline)
 {
     const char *from = bytes;
-    while (size > 0) {
-        ssize_t n = send(fd, from, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n > 0) {
-            from += n;
-            size -= (size_t)n;
-            continue;
-        }
-        if (n < 0 && errno != EAGAIN && errno != EINTR)
-            return PJRT_FAIL(UNAVAILABLE, call, "%s", strerror(errno));
+    while (ttt__socket_push(fd, &from, &size) && size > 0) {
         double left = deadline - ttt__seconds();
         if (left <= 0)
             return PJRT_FAIL(DEADLINE_EXCEEDED, call, "nothing is taken at the other end");
         struct pollfd wait = {fd, POLLOUT, 0};
         poll(&wait, 1, left > 1 ? 1000 : (int)(1000 * left) + 1);
     }
-    return NULL;
+    return size == 0 ? NULL : PJRT_FAIL(UNAVAILABLE, call, "%s", strerror(errno));
 }

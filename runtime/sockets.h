@@ -13,6 +13,10 @@ PJRT_MUST_CHECK pjrt_status *ttt__socket_listen(int *port, int *fd);
 /* To the first of "HOST:PORT,[HOST]:PORT,…" that answers, tried again and again until `deadline`
  * (of ttt__seconds). */
 PJRT_MUST_CHECK pjrt_status *ttt__socket_connect(const char *addresses, double deadline, int *fd);
+/* As much as goes without waiting; what is left moves on. False, with errno, when the other end is
+ * gone.
+ */
+bool ttt__socket_push(int fd, const char **from, size_t *size);
 /* All of the bytes, or why not; waits at most until `deadline`. */
 PJRT_MUST_CHECK pjrt_status *ttt__socket_send(int fd, const void *bytes, size_t size,
                                               double deadline);

@@ -490,6 +490,12 @@ pjrt_status *ttt_task_build(const ttt_task *task, const ttt_config *config,
     return st;
 }
 
+void ttt_task_fit(ttt_task *task, const char *platform)
+{
+    if (task->form == TTT_FORM_DUAL && strcmp(platform, "tpu") == 0)
+        task->form = TTT_FORM_MATRIX;
+}
+
 pjrt_status *ttt_task_compile_for(const ttt_task *task, const ttt_place *place,
                                   const ttt_config *config, const ttt_params *params,
                                   ttt_program **out)
@@ -497,8 +503,7 @@ pjrt_status *ttt_task_compile_for(const ttt_task *task, const ttt_place *place,
     ttt_graph graph;
     ttt_task fitted = *task;
     *out = NULL;
-    if (task->form == TTT_FORM_DUAL && strcmp(pjrt_client_platform(place->client), "tpu") == 0)
-        fitted.form = TTT_FORM_MATRIX;
+    ttt_task_fit(&fitted, pjrt_client_platform(place->client));
     PJRT_TRY(ttt_task_build(&fitted, config, params, &place->mesh, &graph));
     pjrt_status *st = ttt_program_compile(place, &graph, out);
     ttt_graph_free(&graph);

@@ -295,6 +295,8 @@ typedef struct ttt_task {
 /* The spec of arrays [batch, …] of sequences, and of their times where the mesh splits those. */
 PJRT_MUST_CHECK pjrt_status *ttt_task_batch_spec(const ttt_task *task, const ttt_mesh *mesh,
                                                  hlo_spec *spec);
+/* The dual form as a platform takes it ("tpu" in products); ttt_task_compile knows by itself. */
+void ttt_task_fit(ttt_task *task, const char *platform);
 /* The graph, for any mesh: nothing is compiled. */
 PJRT_MUST_CHECK pjrt_status *ttt_task_build(const ttt_task *task, const ttt_config *config,
                                             const ttt_params *params, const ttt_mesh *mesh,

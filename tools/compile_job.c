@@ -141,8 +141,7 @@ pjrt_status *compile_job_run(compile_job *job)
     PJRT_TRY(compile_job_choose(job));
     PJRT_TRY(compiled_open(&job->result, o->target));
     PJRT_TRY(check_mesh(job));
-    if (job->task.form == TTT_FORM_DUAL && strcmp(job->result.target->plugin, "tpu") == 0)
-        job->task.form = TTT_FORM_MATRIX;
+    ttt_task_fit(&job->task, job->result.target->plugin);
     if (o->kernels)
         PJRT_TRY(use_kernels(job));
     PJRT_TRY(build(job));
