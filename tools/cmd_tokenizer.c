@@ -1,6 +1,7 @@
 /* ttt tokenizer: text to numbers and back, what a tokenizer is, and training one. */
 #include "runtime/ttt_tokenizer.h"
 #include "tools/cmd.h"
+#include "tools/texts.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -232,16 +233,6 @@ static void show_progress(void *ctx, int64_t done, int64_t all)
                 done == all ? "\n" : "");
 }
 
-static pjrt_status *train_from(ttt_bpe_trainer *trainer, const char *path)
-{
-    char *bytes;
-    size_t size;
-    PJRT_TRY(cmd_read_file(path, &bytes, &size));
-    pjrt_status *st = ttt_bpe_trainer_add(trainer, bytes, size);
-    free(bytes);
-    return st;
-}
-
 static int train(const cmd_common *common, const options *chosen, const cmd_operands *operands)
 {
     ttt_bpe_trainer *trainer = NULL;
@@ -253,7 +244,7 @@ static int train(const cmd_common *common, const options *chosen, const cmd_oper
     bool watched = !common->json && isatty(STDERR_FILENO);
     pjrt_status *st = ttt_bpe_trainer_new(&trainer);
     for (int i = 1; st == NULL && i < operands->count; i++)
-        st = train_from(trainer, operands->items[i]);
+        st = texts_learn(trainer, operands->items[i]);
     if (st == NULL)
         st = ttt_bpe_trainer_write(trainer, chosen->vocab, operands->items[0],
                                    watched ? show_progress : NULL, NULL);

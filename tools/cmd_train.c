@@ -1,39 +1,20 @@
 /* ttt train: a trainer with its lines for people, its signals and its summary. */
 #include "tools/progress.h"
+#include "tools/stopping.h"
 #include "tools/train_options.h"
 
 #include <limits.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 static const cmd_spec *train_spec(void)
 {
     static cmd_spec spec = {"train", train_help, train_option_list, 0};
     spec.n_options = train_option_count;
     return &spec;
-}
-
-/* ---- signals -----------------------------------------------------------------------------------
- */
-
-static atomic_int signals;
-
-static void on_signal(int number)
-{
-    if (atomic_fetch_add(&signals, 1) > 0)
-        _exit(128 + number);
-}
-
-static void watch_signals(void)
-{
-    struct sigaction action = {.sa_handler = on_signal};
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
 }
 
 /* ---- lines -------------------------------------------------------------------------------------
@@ -291,9 +272,9 @@ static int train(const train_choices *c, const cmd_common *common, train_merged 
     char cache[PATH_MAX];
     m->options.hear = hear;
     m->options.ctx = &s;
-    m->options.stop = &signals;
+    m->options.stop = &stopping;
     m->options.cache = cmd_program_cache(c->cache, cache);
-    watch_signals();
+    stopping_watch();
     pjrt_status *st = ttt_trainer_new(&m->options, &trainer);
     if (st != NULL)
         return cmd_fail(common, st);

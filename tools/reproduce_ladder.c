@@ -1,0 +1,201 @@
+/*
+ * The paper's ladder from linear attention to TTT-Linear, one change a rung, and what came after
+ * the paper as rungs beside its top.
+ */
+#include "tools/reproduce.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct rung {
+    const char *name, *label, *mixer, *backbone, *sets;
+    double paper;     /* perplexity of 125M on the Pile; 0: the paper has no such row */
+    const char *than; /* the rung that it is compared with; NULL: none */
+    bool hurts;       /* in the paper it is worse than that one, if only a little */
+} rung;
+
+/* f(x) = W x by one step over the whole sequence, from zero: linear attention by other means. */
+#define PLAIN                                                                                \
+    "learnable_lr=false learnable_token_idx=false mini_batch_size=0 inner_norm=false inner_" \
+    "bias=false"
+/* The rate of f with its norm where it is not learnt: what the gate starts with. */
+#define FIXED_RATE "learnable_lr=false learnable_token_idx=false ttt_base_lr=0.0078125"
+
+static const rung rungs[] = {
+    {"linear", "Linear attention", "linear_attention", "transformer", "rope_theta=10000", 15.91,
+     NULL, false},
+    {"improved", "Linear attention, improved", "linear_attention", "transformer",
+     "rope_theta=10000 features=identity post_norm=true", 15.23, "linear", false},
+    {"equal", "TTT, equal to that", "ttt_linear", "transformer", PLAIN " learnable_w0=false", 15.23,
+     NULL, false},
+    {"w0", "+ learnable W0", "ttt_linear", "transformer", PLAIN, 15.27, "equal", true},
+    {"norm", "+ LN and residual in f", "ttt_linear", "transformer",
+     FIXED_RATE " mini_batch_size=0", 14.05, "w0", false},
+    {"mini", "+ mini-batch TTT, b = 16", "ttt_linear", "transformer", FIXED_RATE, 12.35, "norm",
+     false},
+    {"rate", "+ learnable rate", "ttt_linear", "transformer", NULL, 11.99, "mini", false},
+    {"mamba", "+ Mamba backbone: TTT-Linear", "ttt_linear", "mamba", NULL, 11.09, "rate", false},
+};
+enum { N_RUNGS = sizeof rungs / sizeof *rungs };
+
+/* Whether --rows, "a,b", has it; without --rows all are there. */
+static bool wanted(const reproduce *r, const char *name)
+{
+    const char *rows = r->options->rows;
+    size_t size = strlen(name);
+    for (const char *at = rows; at != NULL && *at != '\0'; at += strcspn(at, ",")) {
+        at += *at == ',';
+        if (strncmp(at, name, size) == 0 && (at[size] == ',' || at[size] == '\0'))
+            return true;
+    }
+    return rows == NULL;
+}
+
+static int jobs(const reproduce *r, reproduce_job *list)
+{
+    int count = 0;
+    for (int i = 0; i < N_RUNGS; i++) {
+        if (!wanted(r, rungs[i].name))
+            continue;
+        reproduce_job *job = &list[count++];
+        *job = (reproduce_job){
+            .mixer = rungs[i].mixer, .backbone = rungs[i].backbone, .sets = rungs[i].sets};
+        snprintf(job->name, sizeof job->name, "ladder-%s", rungs[i].name);
+        snprintf(job->label, sizeof job->label, "%s", rungs[i].label);
+    }
+    return count;
+}
+
+/* ---- what it says ------------------------------------------------------------------------------
+ */
+
+typedef struct ladder {
+    const reproduce_job *jobs;
+    const reproduce_result *results;
+    int count;
+} ladder;
+
+static const rung *rung_of(const reproduce_job *job)
+{
+    int i = 0;
+    while (i < N_RUNGS - 1 && strcmp(job->name + strlen("ladder-"), rungs[i].name) != 0)
+        i++;
+    return &rungs[i];
+}
+
+/* The result of a rung; NULL when it is not among those run. */
+static const reproduce_result *result_of(const ladder *l, const char *name)
+{
+    for (int i = 0; name != NULL && i < l->count; i++) {
+        if (strcmp(rung_of(&l->jobs[i])->name, name) == 0)
+            return &l->results[i];
+    }
+    return NULL;
+}
+
+static json_t *row_json(const ladder *l, int i)
+{
+    const rung *at = rung_of(&l->jobs[i]);
+    const reproduce_result *mine = &l->results[i], *other = result_of(l, at->than);
+    const json_t *run = json_array_get(mine->runs, 0);
+    json_t *row = json_pack("{s:s, s:s, s:f, s:f, s:f}", "name", at->name, "label", at->label,
+                            "perplexity", mine->perplexity, "spread", mine->spread, "loss",
+                            mine->loss);
+    json_object_set_new(row, "difference",
+                        other == NULL ? json_string("")
+                                      : json_real(mine->perplexity - other->perplexity));
+    json_object_set_new(row, "paper", at->paper > 0 ? json_real(at->paper) : json_string(""));
+    json_object_set(row, "parameters",
+                    json_object_get(json_object_get(json_object_get(run, "settings"), "network"),
+                                    "parameters"));
+    json_object_set(row, "seconds", json_object_get(run, "seconds"));
+    return row;
+}
+
+/* Steps of the ladder that went as in the paper, and those that did not. */
+static void add_verdicts(const ladder *l, markup *m)
+{
+    int agree = 0, all = 0;
+    markup against = {0};
+    for (int i = 0; i < l->count; i++) {
+        const rung *at = rung_of(&l->jobs[i]);
+        const reproduce_result *mine = &l->results[i], *other = result_of(l, at->than);
+        if (other == NULL || at->paper == 0)
+            continue;
+        double change = mine->perplexity - other->perplexity;
+        bool small = fabs(change) <= mine->spread + other->spread;
+        bool as_there = (change < 0) != at->hurts || (at->hurts && small);
+        all++;
+        agree += as_there;
+        if (!as_there)
+            markup_add(&against, " \"%s\" changed the perplexity by %+.2f%s.", at->label, change,
+                       small ? ", which is within the spread" : "");
+    }
+    markup_add(m, "Of %d steps with a direction in the paper, %d went the same way.%s", all, agree,
+               agree == all ? "" : " Not so:");
+    if (against.buffer.text != NULL)
+        markup_add(m, "%s", against.buffer.text);
+    free(against.buffer.text);
+    markup_add(m, "\n");
+}
+
+static void add_words(const reproduce *r, const ladder *l, markup *m)
+{
+    const reproduce_scale *s = &r->scale;
+    markup_add(m,
+               "The paper (125M parameters, the Pile, 2k tokens) climbs from linear attention to "
+               "TTT-Linear one change at a time; mini-batches are the largest step, the norm and "
+               "residual in f the next.\n\n"
+               "Here: preset %s, %lld steps of %lld tokens, context %lld, %d seed%s. Perplexities "
+               "of other text and tokens are not to be compared with the paper's, the order of "
+               "rows is. ± is %s.\n\n",
+               s->preset, (long long)s->steps, (long long)s->batch_tokens, (long long)s->context,
+               r->options->seeds, r->options->seeds == 1 ? "" : "s",
+               r->options->seeds == 1 ? "the standard error over sequences"
+                                      : "the deviation over seeds");
+    add_verdicts(l, m);
+}
+
+static pjrt_status *draw(const ladder *l, reproduce_report *report)
+{
+    chart_bar bars[REPRODUCE_MOST_JOBS];
+    char words[REPRODUCE_MOST_JOBS][32];
+    double least = INFINITY;
+    for (int i = 0; i < l->count; i++) {
+        const reproduce_result *mine = &l->results[i];
+        snprintf(words[i], sizeof words[i], "%.2f", mine->perplexity);
+        bars[i] = (chart_bar){.name = l->jobs[i].label,
+                              .value = mine->perplexity,
+                              .spread = mine->spread,
+                              .words = words[i],
+                              .colour = rung_of(&l->jobs[i])->paper > 0 ? 1 : 2};
+        least = fmin(least, mine->perplexity);
+    }
+    reproduce_picture *p = &report->pictures[report->n_pictures++];
+    *p = (reproduce_picture){.suffix = "", .about = "Perplexity of each rung of the ladder"};
+    return chart_bars(&(chart_bars_data){.title = "From linear attention to TTT-Linear",
+                                         .label = "perplexity",
+                                         .bars = bars,
+                                         .count = (size_t)l->count,
+                                         .from = isfinite(least) ? floor(0.8 * least) : 0,
+                                         .digits = 2},
+                      &p->svg);
+}
+
+static pjrt_status *conclude(reproduce *r, const reproduce_job *list,
+                             const reproduce_result *results, int count, reproduce_report *report)
+{
+    ladder l = {list, results, count};
+    report->title = "The ladder from linear attention to TTT-Linear";
+    report->columns = "label:network,perplexity:perplexity,spread:±,difference:difference,paper:"
+                      "paper (125M),parameters:parameters";
+    report->rows = json_array();
+    for (int i = 0; i < count; i++)
+        json_array_append_new(report->rows, row_json(&l, i));
+    add_words(r, &l, &report->words);
+    return draw(&l, report);
+}
+
+const reproduce_experiment reproduce_ladder = {
+    "ladder", "from linear attention to TTT-Linear, one change a row", jobs, NULL, conclude};

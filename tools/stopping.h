@@ -1,0 +1,13 @@
+/* Ctrl-C and SIGTERM for commands that finish what they are at and leave in good order. */
+#ifndef TOOLS_STOPPING_H
+#define TOOLS_STOPPING_H
+
+#include <stdatomic.h>
+
+/* How often the process was told to stop. */
+extern atomic_int stopping;
+
+/* From now on the first signal is counted; a second one ends the process at once. */
+void stopping_watch(void);
+
+#endif
