@@ -42,13 +42,10 @@ const cmd_spec cmd_bench = {
     .summary = "how fast a model reads and makes tokens",
     .usage = "--model DIR [options]",
     .about = "Tokens a second: reading prompts (one sequence at a time), and making tokens one by "
-             "one in "
-             "batches, each after so many tokens before. Those before are not read: a fresh state "
-             "is set "
-             "to that position, which costs the same from there on. Then what it takes to save a "
-             "state to "
-             "a file and to restore it. Mean and deviation over repetitions, after one that does "
-             "not count.",
+             "one in batches, each after so many tokens before. Those before are not read: a fresh "
+             "state is set to that position, which costs the same from there on. Then what it "
+             "takes to save a state to a file and to restore it. Mean and deviation over "
+             "repetitions, after one that does not count.",
     CMD_OPTIONS(options),
     .example = "ttt bench --model run --prompt-lengths 512 --depths 0,1024,8192 --batches 1,8",
     .json = "the report as JSON, as --output json",

@@ -39,9 +39,8 @@ const cmd_spec cmd_chat = {
     .name = "chat",
     .summary = "turns of a conversation over one state",
     .usage = "--model DIR [options]",
-    .about =
-        "A conversation: every line from standard input is a turn, and the model's reply the next. "
-        "The model reads it as \"User: …\", then \"Assistant: …\", a line each.",
+    .about = "A conversation: every line from standard input is a turn, and the model's reply the "
+             "next. The model reads it as \"User: …\", then \"Assistant: …\", a line each.",
     CMD_OPTIONS(options),
     .notes = "In the chat:\n"
              "/save F, /load F\tthe state, to a file and from it\n"

@@ -57,20 +57,15 @@ const cmd_spec cmd_compile = {
     .summary = "a network's programs for a target, and what they cost there",
     .usage = "--preset P --step S --target T [options]\n"
              "[options] --compare A B",
-    .about =
-        "Builds one of a network's programs, compiles it with the target's own compiler, whether "
-        "its "
-        "chips are here or not, and reports memory, cost, loops and collectives, per chip, and how "
-        "fast it could be by the chip's public peaks.",
+    .about = "Builds one of a network's programs, compiles it with the target's own compiler, "
+             "whether its chips are here or not, and reports memory, cost, loops and collectives, "
+             "per chip, and how fast it could be by the chip's public peaks.",
     CMD_OPTIONS(options),
-    .notes =
-        "Flops and bytes count a loop's body as often as it runs. Cycles are the TPU compiler's "
-        "own "
-        "estimates: good for comparing programs, not a time. cycles_in_mini_batch_loops are those "
-        "of "
-        "the learners' loops over mini-batches, forward and backward. The roofline is a bound by "
-        "public "
-        "peaks, not a time either; its formulas are printed with it and in docs/ahead_of_time.md.",
+    .notes = "Flops and bytes count a loop's body as often as it runs. Cycles are the TPU "
+             "compiler's own estimates: good for comparing programs, not a time. "
+             "cycles_in_mini_batch_loops are those of the learners' loops over mini-batches, "
+             "forward and backward. The roofline is a bound by public peaks, not a time either; "
+             "its formulas are printed with it and in docs/ahead_of_time.md.",
     .example =
         "ttt compile --preset 1.3b --step train --target tpu:v5e:16x16 --mesh data=16,fsdp=16 \\\n"
         "    --batch-tokens 524288 --context 2048 --dtype bf16 --json\n"

@@ -56,9 +56,8 @@ const cmd_spec cmd_eval = {
     .name = "eval",
     .summary = "the loss and perplexity of a model on prepared data",
     .usage = "--model DIR --data DIR [options]",
-    .about =
-        "Loss and perplexity of a model on prepared data: sequences of --context tokens, one after "
-        "another, every token given those before it.",
+    .about = "Loss and perplexity of a model on prepared data: sequences of --context tokens, one "
+             "after another, every token given those before it.",
     CMD_OPTIONS(options),
     .example = "ttt eval --model run --data prepared --context 4096 --path stream --span 512",
     .plugin = CMD_PLUGIN,

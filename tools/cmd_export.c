@@ -43,11 +43,9 @@ const cmd_spec cmd_export = {
     .name = "export",
     .summary = "a model as a bundle that runs elsewhere",
     .usage = "--model DIR --out BUNDLE [--target T …] [options]",
-    .about =
-        "A folder with all that generating needs: network, weights, tokenizer, the programs as "
-        "portable StableHLO, and compiled for each target. ttt run takes it, and so does libttt. "
-        "It "
-        "is there whole or not at all.",
+    .about = "A folder with all that generating needs: network, weights, tokenizer, the programs "
+             "as portable StableHLO, and compiled for each target. ttt run takes it, and so does "
+             "libttt. It is there whole or not at all.",
     CMD_OPTIONS(options),
     .example = "ttt export --model run --out run.bundle --target cpu --target tpu:v5e:2x2",
     .plugin = "the plugin of the target cpu, by its path",

@@ -8,6 +8,9 @@ typedef struct generate_options {
     text_options text;
 } generate_options;
 
+static const cmd_option operands_list[] = {
+    {"-", NULL, CMD_TEXT, 0, "read the prompt from standard input"},
+};
 static const cmd_option options[] = {
     TEXT_OPTIONS(generate_options, text),
     ENGINE_OPTIONS(generate_options, engine),
@@ -17,9 +20,10 @@ const cmd_spec cmd_generate = {
     .name = "generate",
     .summary = "text that goes on from a prompt",
     .usage = "--model DIR (--prompt TEXT … | --file F | -) [options]",
-    .about = "Text that goes on from a prompt, printed as it comes; \"-\" reads the prompt from "
-             "standard "
-             "input. Several prompts are continued side by side and printed when all are done.",
+    .about =
+        "Text that goes on from a prompt, printed as it comes; \"-\" reads the prompt from "
+        "standard input. Several prompts are continued side by side and printed when all are done.",
+    CMD_OPERANDS(operands_list),
     CMD_OPTIONS(options),
     .example = "ttt generate --model run --prompt \"Once upon a time\" --max-tokens 100 --seed 7",
     .plugin = CMD_PLUGIN,

@@ -19,10 +19,8 @@ const cmd_spec cmd_grads = {
     .summary = "how its loss on them depends on each parameter",
     .usage = "--model DIR --tokens 1,4,7 --out grads.safetensors [options]",
     .about = "Writes the gradients of the mean cross-entropy of saying each next token, with "
-             "respect to all "
-             "parameters: F32, under the names and in the layouts of model.safetensors. Prints the "
-             "loss and "
-             "the norm of all gradients together.",
+             "respect to all parameters: F32, under the names and in the layouts of "
+             "model.safetensors. Prints the loss and the norm of all gradients together.",
     CMD_OPTIONS(options),
     .example = "ttt init --preset tiny model\n"
                "ttt grads --model model --tokens 1,4,7,10,2 --out grads.safetensors",

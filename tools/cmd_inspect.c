@@ -24,17 +24,13 @@ const cmd_spec cmd_inspect = {
     .summary = "what a file or folder of ttt holds, in words and pictures",
     .usage = "FILE|DIR [options]",
     .about = "Tells what something is and all about it: a bundle, a model, a checkpoint, a run, "
-             "prepared "
-             "data, tensors (.safetensors), a state of a sequence, a saved executable, a StableHLO "
-             "program "
-             "(text or bytecode), or an optimized program that ttt compile --optimized wrote. What "
-             "it is is "
-             "told by its content.",
+             "prepared data, tensors (.safetensors), a state of a sequence, a saved executable, a "
+             "StableHLO program (text or bytecode), or an optimized program that ttt compile "
+             "--optimized wrote. What it is is told by its content.",
     CMD_OPERANDS(operands_list),
     CMD_OPTIONS(options),
     .notes = "Memory over the step is an estimate: the arrays that are live while each instruction "
-             "runs, in "
-             "the order the compiler chose; how it packs them is not in the program.",
+             "runs, in the order the compiler chose; how it packs them is not in the program.",
     .example = "ttt compile --preset 125m --step train --target tpu:v5e:2x2 --optimized step.pb\n"
                "ttt inspect step.pb --html step.html",
     .json = "everything as JSON",

@@ -26,8 +26,7 @@ const cmd_spec cmd_logits = {
     .summary = "what a model says of some tokens",
     .usage = "--model DIR --tokens 1,4,7 --out logits.npy [options]",
     .about = "Writes the logits of the token after each of those given: a NumPy array [tokens, "
-             "vocabulary], "
-             "f32 (f64 with --dtype f64).",
+             "vocabulary], f32 (f64 with --dtype f64).",
     CMD_OPTIONS(options),
     .example = "ttt init --preset tiny model\n"
                "ttt logits --model model --tokens 1,4,7,10,2 --out logits.npy",

@@ -22,10 +22,8 @@ const cmd_spec cmd_plugin_check = {
     .summary = "what a plugin supports, lacks and breaks",
     .usage = "PLUGIN [--json] [-v]",
     .about = "Tries what a PJRT plugin can do and prints what it supports, lacks and breaks. A "
-             "probe that "
-             "crashes the plugin is reported, not fatal. Probes that need a device are skipped on "
-             "a machine "
-             "without it.",
+             "probe that crashes the plugin is reported, not fatal. Probes that need a device are "
+             "skipped on a machine without it.",
     CMD_OPERANDS(operands_list),
     .notes = "The exit code is 1 when anything is broken.",
     .example = "ttt plugin-check cpu",

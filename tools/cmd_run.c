@@ -28,12 +28,10 @@ const cmd_spec cmd_run = {
     .name = "run",
     .summary = "text that goes on from a prompt, by a bundle",
     .usage = "BUNDLE (--prompt TEXT … | --file F | -) [options]",
-    .about =
-        "Text that goes on from a prompt, by a bundle that ttt export made. All of the bundle is "
-        "checked first. Its executables are used when they were made by this plugin for this kind "
-        "of "
-        "machine; else its programs are built from StableHLO, and a line says so. As many prompts "
-        "are continued side by side as the bundle was made for.",
+    .about = "Text that goes on from a prompt, by a bundle that ttt export made. All of the bundle "
+             "is checked first. Its executables are used when they were made by this plugin for "
+             "this kind of machine; else its programs are built from StableHLO, and a line says "
+             "so. As many prompts are continued side by side as the bundle was made for.",
     CMD_OPERANDS(operands_list),
     CMD_OPTIONS(options),
     .example = "ttt run run.bundle --prompt \"Once upon a time\" --max-tokens 100 --seed 7",

@@ -128,13 +128,24 @@ static int columns(const char *text, int size)
     return count;
 }
 
+/* The length of the word that begins there; "(default X)" counts as one. */
+static int word_length(const char *text, int size)
+{
+    static const char together[] = "(default ";
+    int length = 0;
+    if (size >= (int)sizeof together && memcmp(text, together, sizeof together - 1) == 0)
+        length = (int)sizeof together - 1;
+    while (length < size && text[length] != ' ')
+        length++;
+    return length;
+}
+
 /* Words from column `at` on, and from `indent` on in the lines that follow; ends the line. */
 static void put_words(const page *p, int at, int indent, const char *text, int size)
 {
     bool first = true;
     for (int i = 0, length; i < size; i += length + 1) {
-        for (length = 0; i + length < size && text[i + length] != ' ';)
-            length++;
+        length = word_length(text + i, size - i);
         int wide = columns(text + i, length);
         if (!first && at + 1 + wide > p->width) {
             fprintf(p->to, "\n%*s", indent, "");

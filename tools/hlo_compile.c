@@ -60,15 +60,13 @@ const cmd_spec hlo_compile = {
     .summary = "compile it for a target, present or not, and report on the result",
     .usage = "FILE --target T [options]\n"
              "--target list",
-    .about =
-        "Compiles a StableHLO program with the target's own compiler, whether its chips are here "
-        "or "
-        "not, and reports memory, cost, loops and collectives of the compiled program, per chip.",
+    .about = "Compiles a StableHLO program with the target's own compiler, whether its chips are "
+             "here or not, and reports memory, cost, loops and collectives of the compiled "
+             "program, per chip.",
     CMD_OPERANDS(operands_list),
     CMD_OPTIONS(options),
     .notes = "Flops and bytes count a loop's body as often as it runs. Cycles are the TPU "
-             "compiler's own "
-             "estimates: good for comparing programs, not a time.",
+             "compiler's own estimates: good for comparing programs, not a time.",
     .example = "ttt hlo compile tools/examples/sharded_matmul.mlir --target tpu:v5e:16x16 \\\n"
                "    --partitions 256 --json",
     .json = "everything as JSON",

@@ -139,8 +139,8 @@ static const char *example_name(int index)
 }
 
 static const cmd_option operands_list[] = {
-    {"NAME", NULL, CMD_TEXT, 0, "one of those below; list prints their names",
-     .choice = example_name, .open = true},
+    {"NAME", NULL, CMD_TEXT, 0, "one of these; list prints their names", .choice = example_name,
+     .open = true},
 };
 static const cmd_option options[] = {
     {"gspmd", NULL, CMD_FLAG, offsetof(example_options, gspmd),
@@ -154,13 +154,12 @@ const cmd_spec hlo_example = {
     .summary = "write one that hlo_builder made",
     .usage = "NAME [--gspmd | --portable] > FILE\n"
              "list",
-    .about =
-        "Writes a StableHLO program built by hlo_builder.\n"
-        "mlp\ttwo layers, cross-entropy, and the gradients of all weights\n"
-        "scan\ta recurrent net over 256 steps and its gradient, checkpointed every 16 steps\n"
-        "ttt\ta linear model that learns at test time: an inner gradient step each mini-batch, "
-        "and the outer gradient through all of them\n"
-        "sharded\ta matrix product over a 16 x 16 mesh (compile with --partitions 256)",
+    .about = "Writes a StableHLO program built by hlo_builder.\n"
+             "mlp\ttwo layers, cross-entropy, and the gradients of all weights\n"
+             "scan\ta recurrent net over 256 steps and its gradient, checkpointed every 16 steps\n"
+             "ttt\ta linear model that learns at test time: an inner gradient step each "
+             "mini-batch, and the outer gradient through all of them\n"
+             "sharded\ta matrix product over a 16 x 16 mesh (compile with --partitions 256)",
     CMD_OPERANDS(operands_list),
     CMD_OPTIONS(options),
     .example = "ttt hlo example scan > scan.mlir\n"

@@ -58,13 +58,13 @@ static const cmd_option option_list[] = {
     COUNT("abort-after", abort_after, "end with an error after N skipped steps in a row", "10"),
     CMD_GROUP("what is kept and told"),
     COUNT("save-every", save_every, "a checkpoint every N steps", "1000"),
-    {"save-minutes", "M", CMD_CUSTOM, AT(save_minutes), "and every M minutes", .usual = "10",
-     .set = set_number, .what = "a number of minutes"},
+    {"save-minutes", "M", CMD_CUSTOM, AT(save_minutes), "a checkpoint every M minutes too",
+     .usual = "10", .set = set_number, .what = "a number of minutes"},
     COUNT("keep", keep, "the newest N checkpoints stay", "2"),
-    COUNT("milestone", milestone, "those of multiples of N stay for ever", NULL),
+    COUNT("milestone", milestone, "checkpoints of multiples of N steps stay for ever", NULL),
     COUNT("eval-every", eval_every, "validation loss every N steps", "250"),
-    COUNT("eval-sequences", eval_sequences, "over so many sequences", "64"),
-    {"no-eval", NULL, CMD_FLAG, AT(no_eval), "never"},
+    COUNT("eval-sequences", eval_sequences, "sequences of a validation", "64"),
+    {"no-eval", NULL, CMD_FLAG, AT(no_eval), "no validation"},
     COUNT("log-every", log_every, "a line every N steps; metrics.jsonl has them all", "10"),
     CMD_GROUP("the program"),
     PROGRAM_OPTION_DTYPE(train_choices, program, "of activations and products", "f32", "bf16"),
@@ -85,13 +85,10 @@ const cmd_spec cmd_train = {
     .summary = "a network from a recipe and prepared data",
     .usage = "--preset P --data DIR --run DIR [options]\n"
              "--data DIR --run DIR --resume auto [options]",
-    .about =
-        "Trains a network on data that ttt data prepare made, in the folder of a run, which may be "
-        "killed at any moment and continued. A preset brings its whole recipe; vocab_size comes "
-        "from "
-        "the data. Ctrl-C or SIGTERM finish the step, save, and leave with 0; a second one leaves "
-        "at "
-        "once.",
+    .about = "Trains a network on data that ttt data prepare made, in the folder of a run, which "
+             "may be killed at any moment and continued. A preset brings its whole recipe; "
+             "vocab_size comes from the data. Ctrl-C or SIGTERM finish the step, save, and leave "
+             "with 0; a second one leaves at once.",
     CMD_OPTIONS(option_list),
     .example = "ttt train --preset tiny --data prepared --run run --steps 500 --resume auto",
     .plugin = CMD_PLUGIN,
