@@ -23,7 +23,7 @@ static int64_t parameters(const char *preset, ttt_mixer mixer, const char *backb
 static int list_command(int argc, char **argv);
 static const cmd_spec config_list = {
     .name = "config list",
-    .summary = "the presets, and their numbers of parameters with every mixer and backbone",
+    .summary = "the presets with their numbers of parameters",
     .usage = "[--json]",
     .about = "The presets, and their numbers of parameters with every mixer and backbone.",
     .example = "ttt config list",
@@ -87,7 +87,7 @@ static const cmd_option option_list[] = {
 static int show_command(int argc, char **argv);
 static const cmd_spec config_show = {
     .name = "config show",
-    .summary = "all fields of a configuration as JSON, and its number of parameters",
+    .summary = "all fields of a configuration, and its number of parameters",
     .usage = "--preset P [--mixer M] [--backbone B] [--set FIELD=VALUE …]",
     .about = "All fields of a configuration as JSON, and its number of parameters.",
     CMD_OPTIONS(option_list),

@@ -238,7 +238,7 @@ static const cmd_option info_list[] = {
 static int info_command(int argc, char **argv);
 static const cmd_spec data_info = {
     .name = "data info",
-    .summary = "what such a folder holds",
+    .summary = "what a prepared folder holds",
     .usage = "DIR [--verify]",
     .about =
         "What a prepared folder holds. That all files are there in their sizes is always checked.",

@@ -16,7 +16,7 @@ static const cmd_option options[] = {
 static int grads_command(int argc, char **argv);
 const cmd_spec cmd_grads = {
     .name = "grads",
-    .summary = "how its loss on them depends on each parameter",
+    .summary = "how a model's loss on tokens depends on each parameter",
     .usage = "--model DIR --tokens 1,4,7 --out grads.safetensors [options]",
     .about = "Writes the gradients of the mean cross-entropy of saying each next token, with "
              "respect to all parameters: F32, under the names and in the layouts of "

@@ -331,7 +331,7 @@ static const cmd_option train_list[] = {
 static int train_command(int argc, char **argv);
 static const cmd_spec tokenizer_train = {
     .name = "tokenizer train",
-    .summary = "a byte-level BPE of N tokens from texts, as a tokenizer.json",
+    .summary = "a byte-level BPE from texts, as a tokenizer.json",
     .usage = "OUT.json FILE … --vocab N",
     .about = "Learns a byte-level BPE of N tokens from texts, and writes it as a tokenizer.json.",
     CMD_OPERANDS(train_operands),

@@ -1,6 +1,7 @@
 /* Tables of commands as pages: the reference in Markdown, and manual pages. */
 #include "tools/help.h"
 
+#include <ctype.h>
 #include <string.h>
 
 /* ---- Markdown ----------------------------------------------------------------------------------
@@ -19,7 +20,7 @@ static void put_markdown(FILE *to, const char *text, int size)
             i += length;
             continue;
         }
-        if (strchr("|*_<>[]`", text[i]) != NULL)
+        if (strchr("|*<[`\\", text[i]) != NULL)
             fputc('\\', to);
         fputc(text[i++], to);
     }
@@ -169,14 +170,18 @@ static unsigned code_point(const char *text, int *i)
     return code;
 }
 
-/* Text for roff: nothing in it is a request or an escape. */
-static void put_roff(FILE *to, const char *text, int size)
+/* Text for roff: nothing in it is a request or an escape. Where `fill`, its lines are short. */
+static void put_roff_lines(FILE *to, const char *text, int size, bool fill)
 {
-    if (size > 0 && strchr(".'", text[0]) != NULL)
-        fputs("\\&", to);
-    for (int i = 0; i < size;) {
+    enum { SHORT = 60 };
+    for (int i = 0, start = 0; i < size;) {
+        if (i == start && strchr(".'", text[i]) != NULL)
+            fputs("\\&", to);
         unsigned code = code_point(text, &i);
-        if (code == '\\')
+        if (code == ' ' && fill && i - start > SHORT) {
+            fputc('\n', to);
+            start = i;
+        } else if (code == '\\')
             fputs("\\e", to);
         else if (code == '-')
             fputs("\\-", to);
@@ -195,12 +200,17 @@ static void put_roff(FILE *to, const char *text, int size)
     }
 }
 
+static void put_roff(FILE *to, const char *text, int size)
+{
+    put_roff_lines(to, text, size, false);
+}
+
 static void roff_item(FILE *to, const char *term, int term_size, const char *text, int size)
 {
     fputs(".TP\n.B ", to);
     put_roff(to, term, term_size);
     fputc('\n', to);
-    put_roff(to, text, size);
+    put_roff_lines(to, text, size, true);
     fputc('\n', to);
 }
 
@@ -215,7 +225,7 @@ static void roff_text(FILE *to, const char *text)
         }
         if (!first)
             fputs(".PP\n", to);
-        put_roff(to, line.text, line.size);
+        put_roff_lines(to, line.text, line.size, true);
         fputc('\n', to);
     }
 }
@@ -237,7 +247,7 @@ static void roff_option(FILE *to, const cmd_option *option)
     }
     fputc('\n', to);
     help_sentence(option, text);
-    put_roff(to, text, (int)strlen(text));
+    put_roff_lines(to, text, (int)strlen(text), true);
     fputc('\n', to);
 }
 
@@ -313,8 +323,10 @@ bool help_man(const cmd_spec *spec, FILE *to)
     char name[64], page[64];
     help_name(spec, ' ', name);
     help_name(spec, '-', page);
-    fprintf(to, ".\\\" Made by ttt help --format man.\n.TH \"%s\" 1 \"\" \"ttt " TTT_VERSION "\"\n",
-            page);
+    fputs(".\\\" Made by ttt help --format man.\n.TH ", to);
+    for (const char *at = page; *at != '\0'; at++)
+        fputc(toupper((unsigned char)*at), to);
+    fputs(" 1 " TTT_RELEASED " \"ttt " TTT_VERSION "\"\n", to);
     fputs(".SH NAME\n", to);
     put_roff(to, page, (int)strlen(page));
     fputs(" \\- ", to);

@@ -33,13 +33,11 @@ static void put_short(FILE *to, const char *text, const char *escaped)
 
 static void bash_words(FILE *to, const cmd_option *option)
 {
-    fputs(" words='", to);
     for (int i = 0; cmd_word(option, i) != NULL; i++)
-        fprintf(to, "%s%s", i == 0 ? "" : " ", cmd_word(option, i));
-    fprintf(to, "' paths='%s'",
-            option->kind == CMD_FILE     ? "f"
-            : option->kind == CMD_FOLDER ? "d"
-                                         : "");
+        fprintf(to, "%s%s%s", i == 0 ? " words='" : " ", cmd_word(option, i),
+                cmd_word(option, i + 1) == NULL ? "'" : "");
+    if (takes_paths(option))
+        fprintf(to, " paths=%c", option->kind == CMD_FILE ? 'f' : 'd');
 }
 
 static void bash_known(const cmd_spec *spec, void *ctx)
@@ -80,10 +78,10 @@ static void bash_rest(const cmd_spec *spec, void *ctx)
         for (int k = 0; cmd_word(&spec->operands[i], k) != NULL; k++)
             fprintf(ctx, " %s", cmd_word(&spec->operands[i], k));
     }
-    fprintf(ctx, "' paths='%s' ;;\n",
-            all.kind == CMD_FILE     ? "f"
-            : all.kind == CMD_FOLDER ? "d"
-                                     : "");
+    fputc('\'', ctx);
+    if (takes_paths(&all))
+        fprintf(ctx, " paths=%c", all.kind == CMD_FILE ? 'f' : 'd');
+    fputs(" ;;\n", ctx);
 }
 
 /* The line is cut at blanks by itself, for bash cuts at = and : too; what bash will not replace is
@@ -311,7 +309,7 @@ bool help_fish(const cmd_spec *root, FILE *to)
     fputs("\n"
           "    set -l path\n"
           "    for word in (commandline -opc)[2..-1]\n"
-          "        set -l longer (string join ' ' $path $word)\n"
+          "        set -l longer (string join -- ' ' $path $word)\n"
           "        contains -- $longer $known; or break\n"
           "        set path $longer\n"
           "    end\n"

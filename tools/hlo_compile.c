@@ -57,7 +57,7 @@ static const cmd_option options[] = {
 static int compile_command(int argc, char **argv);
 const cmd_spec hlo_compile = {
     .name = "hlo compile",
-    .summary = "compile it for a target, present or not, and report on the result",
+    .summary = "compile a program for a target, present or not",
     .usage = "FILE --target T [options]\n"
              "--target list",
     .about = "Compiles a StableHLO program with the target's own compiler, whether its chips are "

@@ -151,7 +151,7 @@ static const cmd_option options[] = {
 static int example_command(int argc, char **argv);
 const cmd_spec hlo_example = {
     .name = "hlo example",
-    .summary = "write one that hlo_builder made",
+    .summary = "write a program that hlo_builder made",
     .usage = "NAME [--gspmd | --portable] > FILE\n"
              "list",
     .about = "Writes a StableHLO program built by hlo_builder.\n"

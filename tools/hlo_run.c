@@ -44,7 +44,7 @@ static const cmd_option options[] = {
 static int run_command(int argc, char **argv);
 const cmd_spec hlo_run = {
     .name = "hlo run",
-    .summary = "compile a StableHLO program on a plugin of this machine and run it",
+    .summary = "run a StableHLO program on a plugin of this machine",
     .usage = "FILE [INPUT.npy …] [--plugin P] [options]",
     .about = "Compiles a StableHLO program, runs it and prints its results.",
     CMD_OPERANDS(operands_list),
