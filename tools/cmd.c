@@ -1,4 +1,4 @@
-/* Options, failures and output, the same for every subcommand. */
+/* Failures, files and output, the same for every subcommand. */
 #include "tools/cmd.h"
 
 #include <errno.h>
@@ -13,129 +13,12 @@ int cmd_wrong_use(const cmd_spec *spec, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    fprintf(stderr, "ttt %s: ", spec->name);
+    const char *space = spec->name[0] == '\0' ? "" : " ";
+    fprintf(stderr, "ttt%s%s: ", space, spec->name);
     vfprintf(stderr, format, args);
-    fprintf(stderr, " (see ttt %s --help)\n", spec->name);
+    fprintf(stderr, " (see ttt%s%s --help)\n", space, spec->name);
     va_end(args);
     return CMD_WRONG_USE;
-}
-
-static const cmd_option *find_option(const cmd_spec *spec, const char *name, size_t length)
-{
-    for (size_t i = 0; i < spec->n_options; i++) {
-        if (strlen(spec->options[i].name) == length &&
-            memcmp(spec->options[i].name, name, length) == 0)
-            return &spec->options[i];
-    }
-    return NULL;
-}
-
-/* The value of "--name=value" or of "--name value"; NULL after saying that it is missing. */
-static const char *option_value(const cmd_spec *spec, const char *equals, int argc, char **argv,
-                                int *index)
-{
-    if (equals != NULL)
-        return equals + 1;
-    if (*index + 1 < argc)
-        return argv[++*index];
-    cmd_wrong_use(spec, "%s needs a value", argv[*index]);
-    return NULL;
-}
-
-static bool parse_number(const char *text, long most, int *out)
-{
-    char *end;
-    errno = 0;
-    long value = strtol(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0' || value < 1 || value > most)
-        return false;
-    *out = (int)value;
-    return true;
-}
-
-bool cmd_set_seed(const char *text, void *field)
-{
-    char *end;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    *(uint64_t *)field = value;
-    return errno == 0 && text[0] >= '0' && text[0] <= '9' && *end == '\0';
-}
-
-static bool set_option(const cmd_option *option, const char *value, void *chosen)
-{
-    void *field = (char *)chosen + option->offset;
-    switch (option->kind) {
-    case CMD_FLAG:
-        *(bool *)field = true;
-        return true;
-    case CMD_TEXT:
-        *(const char **)field = value;
-        return true;
-    case CMD_NUMBER:
-        return parse_number(value, option->most, field);
-    case CMD_CUSTOM:
-        return option->set(value, field);
-    }
-    return false;
-}
-
-/* Handles argv[*index], an option that is not a common flag, and its value. */
-static int parse_option(const cmd_spec *spec, int argc, char **argv, int *index, cmd_common *common,
-                        void *chosen)
-{
-    const char *arg = argv[*index];
-    const char *equals = strchr(arg, '=');
-    const char *name = strncmp(arg, "--", 2) == 0 ? arg + 2 : "";
-    size_t length = equals == NULL ? strlen(name) : (size_t)(equals - name);
-    bool plugin = length == 6 && memcmp(name, "plugin", 6) == 0;
-    const cmd_option *option = find_option(spec, name, length);
-    if (option == NULL && !plugin)
-        return cmd_wrong_use(spec, "unknown option %s", arg);
-    const char *value = "";
-    if (plugin || option->kind != CMD_FLAG) {
-        value = option_value(spec, equals, argc, argv, index);
-        if (value == NULL)
-            return CMD_WRONG_USE;
-    } else if (equals != NULL) {
-        return cmd_wrong_use(spec, "--%s takes no value", option->name);
-    }
-    if (plugin)
-        common->plugin = value;
-    else if (!set_option(option, value, chosen))
-        return cmd_wrong_use(spec, "--%s: \"%s\" is not %s", option->name, value, option->what);
-    return -1;
-}
-
-int cmd_parse(const cmd_spec *spec, int argc, char **argv, cmd_common *common, void *chosen,
-              cmd_operands *operands)
-{
-    bool only_operands = false;
-    *common = (cmd_common){.plugin = "cpu"};
-    operands->items = argv + 1;
-    operands->count = 0;
-    for (int i = 1; i < argc; i++) {
-        char *arg = argv[i];
-        if (only_operands || arg[0] != '-' || arg[1] == '\0') {
-            operands->items[operands->count++] = arg;
-            continue;
-        }
-        if (strcmp(arg, "--") == 0) {
-            only_operands = true;
-        } else if (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0) {
-            fputs(spec->help, stdout);
-            return CMD_OK;
-        } else if (strcmp(arg, "--json") == 0) {
-            common->json = true;
-        } else if (strcmp(arg, "-v") == 0 || strcmp(arg, "--verbose") == 0) {
-            common->verbose = true;
-        } else {
-            int code = parse_option(spec, argc, argv, &i, common, chosen);
-            if (code >= 0)
-                return code;
-        }
-    }
-    return -1;
 }
 
 int cmd_fail(const cmd_common *common, pjrt_status *st)

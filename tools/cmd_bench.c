@@ -19,45 +19,39 @@ typedef struct bench_options {
     bench_output output;
 } bench_options;
 
-static const char *const outputs[] = {"md", "csv", "json"};
-
-static bool set_output(const char *text, void *field)
-{
-    for (int i = 0; i < 3; i++) {
-        if (strcmp(text, outputs[i]) == 0) {
-            *(bench_output *)field = (bench_output)i;
-            return true;
-        }
-    }
-    return false;
-}
-
 #define AT(member) offsetof(bench_options, member)
 static const cmd_option options[] = {
+    CMD_GROUP("the tests"),
+    {"prompt-lengths", "LIST", CMD_CUSTOM, AT(prompts), "lengths to read, one test each",
+     .usual = "512,2048", .set = int_list_parse, .what = "a list of numbers"},
+    {"generate", "N", CMD_NUMBER, AT(generate), "tokens of each test of making", .usual = "64",
+     .most = 1 << 20},
+    {"depths", "LIST", CMD_CUSTOM, AT(depths), "tokens before, rounded down to whole mini-batches",
+     .usual = "0", .set = int_list_parse, .what = "a list of numbers"},
+    {"batches", "LIST", CMD_CUSTOM, AT(batches), "sequences side by side", .usual = "1",
+     .set = int_list_parse, .what = "a list of numbers"},
+    {"repetitions", "N", CMD_NUMBER, AT(repetitions), "how often each test is made", .usual = "5",
+     .most = 1000},
+    {"output", "F", CMD_CHOICE, AT(output), "the form of the report", .usual = "md",
+     .choices = CMD_WORDS("md", "csv", "json")},
     ENGINE_OPTIONS(bench_options, engine),
-    {"prompt-lengths", "a list of numbers", CMD_CUSTOM, AT(prompts), 0, int_list_parse},
-    {"depths", "a list of numbers", CMD_CUSTOM, AT(depths), 0, int_list_parse},
-    {"batches", "a list of numbers", CMD_CUSTOM, AT(batches), 0, int_list_parse},
-    {"generate", "a number of tokens", CMD_NUMBER, AT(generate), 1 << 20, NULL},
-    {"repetitions", "a number", CMD_NUMBER, AT(repetitions), 1000, NULL},
-    {"output", "md, csv or json", CMD_CUSTOM, AT(output), 0, set_output},
 };
-static const char help[] =
-    "usage: ttt bench --model DIR [options]\n"
-    "\n"
-    "Tokens a second: reading prompts (one sequence at a time), and making tokens one by one in\n"
-    "batches, each after so many tokens before. Those before are not read: a fresh state is set\n"
-    "to that position, which costs the same from there on. Then what it takes to save a state to\n"
-    "a file and to restore it. Mean and deviation over repetitions, after one that does not "
-    "count.\n"
-    "  --prompt-lengths L 512,2048 (default): one test each\n"
-    "  --generate N       tokens of each test of making (64)\n"
-    "  --depths L         0 (default): tokens before, rounded down to whole mini-batches\n"
-    "  --batches L        1 (default): sequences side by side\n"
-    "  --repetitions N    5\n"
-    "  --output F         md (default), csv or json\n" ENGINE_OPTIONS_HELP "\n"
-    "example: ttt bench --model run --prompt-lengths 512 --depths 0,1024,8192 --batches 1,8\n";
-static const cmd_spec spec = {"bench", help, options, sizeof options / sizeof *options};
+static int bench_command(int argc, char **argv);
+const cmd_spec cmd_bench = {
+    .name = "bench",
+    .summary = "how fast a model reads and makes tokens",
+    .usage = "--model DIR [options]",
+    .about = "Tokens a second: reading prompts (one sequence at a time), and making tokens one by "
+             "one in batches, each after so many tokens before. Those before are not read: a fresh "
+             "state is set to that position, which costs the same from there on. Then what it "
+             "takes to save a state to a file and to restore it. Mean and deviation over "
+             "repetitions, after one that does not count.",
+    CMD_OPTIONS(options),
+    .example = "ttt bench --model run --prompt-lengths 512 --depths 0,1024,8192 --batches 1,8",
+    .json = "the report as JSON, as --output json",
+    .plugin = CMD_PLUGIN,
+    .run = bench_command,
+};
 
 /* ---- measuring ---------------------------------------------------------------------------------
  */
@@ -297,7 +291,7 @@ static int show(const benching *b)
 static int complete(bench_options *o)
 {
     if (o->engine.model == NULL)
-        return cmd_wrong_use(&spec, "--model is missing");
+        return cmd_wrong_use(&cmd_bench, "--model is missing");
     struct {
         int_list *list;
         const char *name, *usual;
@@ -311,7 +305,7 @@ static int complete(bench_options *o)
             return CMD_FAILED;
         for (int64_t k = 0; k < list->count; k++) {
             if (list->list[k] < lists[i].least || list->list[k] > 1 << 28)
-                return cmd_wrong_use(&spec, "--%s: %d makes no sense", lists[i].name,
+                return cmd_wrong_use(&cmd_bench, "--%s: %d makes no sense", lists[i].name,
                                      list->list[k]);
         }
     }
@@ -320,14 +314,14 @@ static int complete(bench_options *o)
     return -1;
 }
 
-int cmd_bench(int argc, char **argv)
+static int bench_command(int argc, char **argv)
 {
     cmd_common common;
     cmd_operands operands;
     bench_options chosen = {.engine.dtype = HLO_F32};
-    int code = cmd_parse(&spec, argc, argv, &common, &chosen, &operands);
+    int code = cmd_parse(&cmd_bench, argc, argv, &common, &chosen, &operands);
     if (code < 0 && operands.count > 0)
-        code = cmd_wrong_use(&spec, "what is \"%s\"?", operands.items[0]);
+        code = cmd_wrong_use(&cmd_bench, "what is \"%s\"?", operands.items[0]);
     if (code < 0)
         code = complete(&chosen);
     if (code < 0) {

@@ -21,28 +21,36 @@ typedef struct chat_options {
 
 #define AT(member) offsetof(chat_options, member)
 static const cmd_option options[] = {
+    CMD_GROUP("the conversation"),
+    {"user-prefix", "TEXT", CMD_TEXT, AT(user), "what stands before a turn of yours",
+     .usual = "\"User: \""},
+    {"reply-prefix", "TEXT", CMD_TEXT, AT(reply), "what stands before a reply",
+     .usual = "\"Assistant:\""},
+    {"max-tokens", "N", CMD_NUMBER, AT(most), "of a reply, at most", .usual = "256",
+     .most = 1 << 30},
+    {"stop", "TEXT", CMD_CUSTOM, AT(stops), "ends a reply too, beside the prefix of yours",
+     .repeats = true, .set = text_list_add, .what = "one of at most 63"},
+    {"state-in", "FILE", CMD_FILE, AT(state_in), "begin with a state instead of nothing"},
     ENGINE_OPTIONS(chat_options, engine),
     SAMPLING_OPTIONS(chat_options, sampling),
-    {"user-prefix", "", CMD_TEXT, AT(user), 0, NULL},
-    {"reply-prefix", "", CMD_TEXT, AT(reply), 0, NULL},
-    {"max-tokens", "a number of tokens", CMD_NUMBER, AT(most), 1 << 30, NULL},
-    {"stop", "one of at most 63", CMD_CUSTOM, AT(stops), 0, text_list_add},
-    {"state-in", "", CMD_TEXT, AT(state_in), 0, NULL},
 };
-static const char help[] =
-    "usage: ttt chat --model DIR [options]\n"
-    "\n"
-    "A conversation: every line from standard input is a turn, and the model's reply the next.\n"
-    "The model reads it as \"User: …\", then \"Assistant: …\", a line each.\n" ENGINE_OPTIONS_HELP
-    "  --user-prefix T    what stands before a turn of yours (\"User: \")\n"
-    "  --reply-prefix T   what stands before a reply (\"Assistant:\")\n"
-    "  --max-tokens N     of a reply, at most (256)\n" SAMPLING_OPTIONS_HELP
-    "  --stop TEXT        ends a reply too, beside the prefix of yours; may be repeated\n"
-    "  --state-in F       begin with a state instead of nothing\n"
-    "\n"
-    "In the chat: /save F, /load F (the state), /fork NAME, /back NAME (remember and return),\n"
-    "/reset, /help, /quit.\n";
-static const cmd_spec spec = {"chat", help, options, sizeof options / sizeof *options};
+static int chat_command(int argc, char **argv);
+const cmd_spec cmd_chat = {
+    .name = "chat",
+    .summary = "turns of a conversation over one state",
+    .usage = "--model DIR [options]",
+    .about = "A conversation: every line from standard input is a turn, and the model's reply the "
+             "next. The model reads it as \"User: …\", then \"Assistant: …\", a line each.",
+    CMD_OPTIONS(options),
+    .notes = "In the chat:\n"
+             "/save F, /load F\tthe state, to a file and from it\n"
+             "/fork NAME, /back NAME\tremember the state, and return to it\n"
+             "/reset, /help, /quit\tbegin anew, these lines, the end",
+    .example = "ttt chat --model run --temperature 0.7 --seed 1",
+    .json = "what was said, as one JSON object at the end",
+    .plugin = CMD_PLUGIN,
+    .run = chat_command,
+};
 
 enum { MOST_FORKS = 32 };
 
@@ -329,18 +337,18 @@ static pjrt_status *chat(chatting *c)
     return NULL;
 }
 
-int cmd_chat(int argc, char **argv)
+static int chat_command(int argc, char **argv)
 {
     cmd_common common;
     cmd_operands operands;
     chat_options chosen = {.sampling = SAMPLING_DEFAULTS};
-    int code = cmd_parse(&spec, argc, argv, &common, &chosen, &operands);
+    int code = cmd_parse(&cmd_chat, argc, argv, &common, &chosen, &operands);
     if (code >= 0)
         return code;
     if (operands.count > 0)
-        return cmd_wrong_use(&spec, "what is \"%s\"?", operands.items[0]);
+        return cmd_wrong_use(&cmd_chat, "what is \"%s\"?", operands.items[0]);
     if (chosen.engine.model == NULL)
-        return cmd_wrong_use(&spec, "--model is missing");
+        return cmd_wrong_use(&cmd_chat, "--model is missing");
     chatting c = {.options = &chosen, .common = &common, .log = json_array()};
     pjrt_status *st = chat(&c);
     code = st != NULL ? cmd_fail(&common, st) : CMD_OK;

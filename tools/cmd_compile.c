@@ -5,77 +5,75 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char help[] =
-    "usage: ttt compile --preset P --step S --target T [options]\n"
-    "       ttt compile [options] --compare A B\n"
-    "\n"
-    "Builds one of a network's programs, compiles it with the target's own compiler, whether its\n"
-    "chips are here or not, and reports memory, cost, loops and collectives, per chip, and how\n"
-    "fast it could be by the chip's public peaks.\n"
-    "\n"
-    "  --step S           train (loss, gradients, update), eval (the loss), forward (logits),\n"
-    "                     prefill (a prompt into states, the last logits), decode (one token of\n"
-    "                     each sequence)\n"
-    "  --target T         cpu, or ahead of time: tpu:GENERATION:TOPOLOGY (tpu:v5e:2x2),\n"
-    "                     cuda:CHIP[:GPUS] (cuda:a100-sxm-40gb); ttt hlo compile --target list\n"
-    "                     prints them\n"
-    "  --mesh M           all chips of the target as a grid: data=2,fsdp=2 splits sequences over\n"
-    "                     both axes and parameters over fsdp; time=4 splits every sequence into\n"
-    "                     spans, and parameters; model=4 splits heads and widths.\n"
-    "                     Without it the program is for one chip. auto: weigh all that divide,\n"
-    "                     compile the best few, rank them and report on the first\n"
-    "  --candidates N     of --mesh auto: how many to compile (default 4)\n"
-    "  --batch N          sequences a step (default: one for each of data x fsdp; of --mesh auto\n"
-    "                     one for each chip)\n"
-    "  --batch-tokens N   the same in tokens: N / context sequences\n"
-    "  --context N        tokens of each (default 2048); of decode what attention remembers\n"
-    "  --accumulation N   train: the batch goes through the network in N parts\n"
-    "\n" MODEL_OPTIONS_HELP "\n" PROGRAM_OPTIONS_HELP PROGRAM_REMAT_HELP "\n"
-    "  --compare A B      two configurations side by side. Each is a file NAME.json that --json\n"
-    "                     wrote, or further options in one word: \"mesh=fsdp=4 remat=all\"\n"
-    "  --emit FILE        write the program, StableHLO text\n"
-    "  --save FILE        write the executable, with a stamp that ttt checks when it loads it\n"
-    "  --optimized FILE   write the optimized program, a serialized HloModuleProto, for ttt "
-    "inspect\n"
-    "  --xla NAME=VALUE   an XLA option for this compile; may be given several times\n"
-    "  --kernels          operations written by hand as custom calls, where there are some: cuda, "
-    "cpu\n"
-    "  --top N            how many rows of each table to print (default 8)\n"
-    "  --json             everything as JSON\n"
-    "\n"
-    "Flops and bytes count a loop's body as often as it runs. Cycles are the TPU compiler's own\n"
-    "estimates: good for comparing programs, not a time. cycles_in_mini_batch_loops are those of\n"
-    "the learners' loops over mini-batches, forward and backward. The roofline is a bound by "
-    "public\n"
-    "peaks, not a time either; its formulas are printed with it and in docs/ahead_of_time.md.\n"
-    "\n"
-    "example: ttt compile --preset 1.3b --step train --target tpu:v5e:16x16 --mesh data=16,fsdp=16 "
-    "\\\n"
-    "             --batch-tokens 524288 --context 2048 --dtype bf16 --json\n"
-    "         ttt compile --preset 125m --step train --target tpu:v5e:2x2 --dtype bf16 \\\n"
-    "             --compare mesh=data=4 mesh=fsdp=4\n";
-
 #define AT(field) offsetof(compile_options, field)
 static const cmd_option options[] = {
+    {"step", "S", CMD_TEXT, AT(step),
+     "train (loss, gradients, update), eval (the loss), forward (logits), prefill (a prompt into "
+     "states, the last logits), decode (one token of each sequence)",
+     .choice = compile_step_name},
+    {"target", "T", CMD_TEXT, AT(target),
+     "cpu, or ahead of time: tpu:GENERATION:TOPOLOGY (tpu:v5e:2x2), cuda:CHIP[:GPUS] "
+     "(cuda:a100-sxm-40gb); ttt hlo compile --target list prints them",
+     .choice = cmd_target_name, .open = true},
+    PROGRAM_OPTION_MESH(
+        compile_options, program,
+        "all chips of the target as a grid: data=2,fsdp=2 splits sequences over both axes and "
+        "parameters over fsdp; time=4 splits every sequence into spans, and parameters; model=4 "
+        "splits heads and widths. Without it the program is for one chip. auto: weigh all that "
+        "divide, compile the best few, rank them and report on the first"),
+    {"candidates", "N", CMD_NUMBER, AT(candidates), "of --mesh auto: how many to compile",
+     .usual = "4", .most = 512},
+    {"batch", "N", CMD_NUMBER, AT(batch),
+     "sequences a step; default: one for each of data x fsdp; of --mesh auto one for each chip",
+     .most = 1 << 24},
+    {"batch-tokens", "N", CMD_NUMBER, AT(batch_tokens), "the same in tokens: N / context sequences",
+     .most = 0x7fffffff},
+    {"context", "N", CMD_NUMBER, AT(context), "tokens of each; of decode what attention remembers",
+     .usual = "2048", .most = 1 << 30},
+    {"accumulation", "N", CMD_NUMBER, AT(accumulation),
+     "train: the batch goes through the network in N parts", .most = 1 << 24},
     MODEL_OPTIONS(compile_options, model),
+    CMD_GROUP("the program"),
     PROGRAM_OPTIONS(compile_options, program),
     PROGRAM_OPTION_REMAT(compile_options, program),
-    {"step", "", CMD_TEXT, AT(step)},
-    {"target", "", CMD_TEXT, AT(target)},
-    {"emit", "", CMD_TEXT, AT(emit)},
-    {"save", "", CMD_TEXT, AT(save)},
-    {"optimized", "", CMD_TEXT, AT(optimized)},
-    {"compare", "", CMD_TEXT, AT(compare)},
-    {"batch", "a number of sequences", CMD_NUMBER, AT(batch), .most = 1 << 24},
-    {"batch-tokens", "a number of tokens", CMD_NUMBER, AT(batch_tokens), .most = 0x7fffffff},
-    {"context", "a number of tokens", CMD_NUMBER, AT(context), .most = 1 << 30},
-    {"accumulation", "a number of parts", CMD_NUMBER, AT(accumulation), .most = 1 << 24},
-    {"candidates", "a number of meshes", CMD_NUMBER, AT(candidates), .most = 512},
-    {"xla", "NAME=VALUE", CMD_CUSTOM, AT(overrides), .set = hlo_overrides_add},
-    {"kernels", "", CMD_FLAG, AT(kernels), 0, NULL},
-    {"top", "a positive number", CMD_NUMBER, AT(top), .most = 1000000},
+    {"kernels", NULL, CMD_FLAG, AT(kernels),
+     "operations written by hand as custom calls, where there are some: cuda, cpu"},
+    HLO_OPTION_XLA(compile_options, overrides),
+    CMD_GROUP("what comes of it"),
+    {"compare", "A B", CMD_TEXT, AT(compare),
+     "two configurations side by side. Each is a file NAME.json that --json wrote, or further "
+     "options in one word: \"mesh=fsdp=4 remat=all\""},
+    {"emit", "FILE", CMD_FILE, AT(emit), "write the program, StableHLO text"},
+    {"save", "FILE", CMD_FILE, AT(save),
+     "write the executable, with a stamp that ttt checks when it loads it"},
+    {"optimized", "FILE", CMD_FILE, AT(optimized),
+     "write the optimized program, a serialized HloModuleProto, for ttt inspect"},
+    {"top", "N", CMD_NUMBER, AT(top), "how many rows of each table to print", .usual = "8",
+     .most = 1000000},
 };
-static const cmd_spec spec = {"compile", help, options, sizeof options / sizeof *options};
+static int compile_command(int argc, char **argv);
+const cmd_spec cmd_compile = {
+    .name = "compile",
+    .summary = "a network's programs for a target, and what they cost there",
+    .usage = "--preset P --step S --target T [options]\n"
+             "[options] --compare A B",
+    .about = "Builds one of a network's programs, compiles it with the target's own compiler, "
+             "whether its chips are here or not, and reports memory, cost, loops and collectives, "
+             "per chip, and how fast it could be by the chip's public peaks.",
+    CMD_OPTIONS(options),
+    .notes = "Flops and bytes count a loop's body as often as it runs. Cycles are the TPU "
+             "compiler's own estimates: good for comparing programs, not a time. "
+             "cycles_in_mini_batch_loops are those of the learners' loops over mini-batches, "
+             "forward and backward. The roofline is a bound by public peaks, not a time either; "
+             "its formulas are printed with it and in docs/ahead_of_time.md.",
+    .example =
+        "ttt compile --preset 1.3b --step train --target tpu:v5e:16x16 --mesh data=16,fsdp=16 \\\n"
+        "    --batch-tokens 524288 --context 2048 --dtype bf16 --json\n"
+        "ttt compile --preset 125m --step train --target tpu:v5e:2x2 --dtype bf16 \\\n"
+        "    --compare mesh=data=4 mesh=fsdp=4",
+    .json = "everything as JSON",
+    .run = compile_command,
+};
 
 static bool is_auto(const compile_options *o)
 {
@@ -85,13 +83,13 @@ static bool is_auto(const compile_options *o)
 static int check_use(const compile_options *o)
 {
     if (!compile_step_exists(o->step))
-        return cmd_wrong_use(&spec, "--step must be " COMPILE_STEPS);
+        return cmd_wrong_use(&cmd_compile, "--step must be " COMPILE_STEPS);
     if (o->target == NULL)
-        return cmd_wrong_use(&spec,
+        return cmd_wrong_use(&cmd_compile,
                              "--target is missing; ttt hlo compile --target list shows them");
     ttt_mesh mesh;
     pjrt_status *st = is_auto(o) ? NULL : ttt_mesh_parse(o->program.mesh, &mesh);
-    int code = st == NULL ? -1 : cmd_wrong_use(&spec, "--mesh: %s", pjrt_status_message(st));
+    int code = st == NULL ? -1 : cmd_wrong_use(&cmd_compile, "--mesh: %s", pjrt_status_message(st));
     pjrt_status_free(st);
     return code;
 }
@@ -164,9 +162,9 @@ static int add_options(const char *text, char *room, compile_options *mine)
     cmd_common ignored;
     cmd_operands operands;
     int count = split_words(text, room, words);
-    int code = cmd_parse(&spec, count, words, &ignored, mine, &operands);
+    int code = cmd_parse(&cmd_compile, count, words, &ignored, mine, &operands);
     if (code < 0 && operands.count > 0)
-        code = cmd_wrong_use(&spec, "what is \"%s\" in --compare?", operands.items[0]);
+        code = cmd_wrong_use(&cmd_compile, "what is \"%s\" in --compare?", operands.items[0]);
     return code < 0 ? check_use(mine) : code;
 }
 
@@ -219,17 +217,17 @@ static int compare(const cmd_common *common, const compile_options *o, const cha
     return code;
 }
 
-int cmd_compile(int argc, char **argv)
+static int compile_command(int argc, char **argv)
 {
     cmd_common common;
     cmd_operands operands;
     compile_options chosen = {.program = PROGRAM_DEFAULTS};
-    int code = cmd_parse(&spec, argc, argv, &common, &chosen, &operands);
+    int code = cmd_parse(&cmd_compile, argc, argv, &common, &chosen, &operands);
     int taken = chosen.compare == NULL ? 0 : 1;
     if (code < 0 && operands.count < taken)
-        code = cmd_wrong_use(&spec, "--compare needs two configurations");
+        code = cmd_wrong_use(&cmd_compile, "--compare needs two configurations");
     if (code < 0 && operands.count > taken)
-        code = cmd_wrong_use(&spec, "what is \"%s\"?", operands.items[taken]);
+        code = cmd_wrong_use(&cmd_compile, "what is \"%s\"?", operands.items[taken]);
     if (code < 0 && chosen.compare != NULL)
         code = compare(&common, &chosen, operands.items[0]);
     if (code < 0)

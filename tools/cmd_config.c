@@ -5,25 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct options {
-    model_options model;
-    bool hf;
-} options;
-
-static const cmd_option option_list[] = {
-    MODEL_OPTIONS(options, model),
-    {"hf", "", CMD_FLAG, offsetof(options, hf), 0, NULL},
-};
-static const char help[] =
-    "usage: ttt config list\n"
-    "       ttt config show --preset P [--mixer M] [--backbone B] [--set FIELD=VALUE …]\n"
-    "\n"
-    "  list   the presets, and their numbers of parameters with every mixer and backbone\n"
-    "  show   all fields of a configuration as JSON, and its number of parameters\n"
-    "\n" MODEL_OPTIONS_HELP "  --hf               as Hugging Face's config.json\n";
-static const cmd_spec spec = {"config", help, option_list,
-                              sizeof option_list / sizeof *option_list};
-
 /* The number of parameters; 0 for a combination that there is not. */
 static int64_t parameters(const char *preset, ttt_mixer mixer, const char *backbone)
 {
@@ -38,6 +19,16 @@ static int64_t parameters(const char *preset, ttt_mixer mixer, const char *backb
     ttt_params_free(params);
     return count;
 }
+
+static int list_command(int argc, char **argv);
+static const cmd_spec config_list = {
+    .name = "config list",
+    .summary = "the presets with their numbers of parameters",
+    .usage = "[--json]",
+    .about = "The presets, and their numbers of parameters with every mixer and backbone.",
+    .example = "ttt config list",
+    .run = list_command,
+};
 
 static int list(const cmd_common *common)
 {
@@ -70,6 +61,41 @@ static int list(const cmd_common *common)
     return CMD_OK;
 }
 
+static int list_command(int argc, char **argv)
+{
+    cmd_common common;
+    cmd_operands operands;
+    int code = cmd_parse(&config_list, argc, argv, &common, NULL, &operands);
+    if (code < 0 && operands.count > 0)
+        code = cmd_wrong_use(&config_list, "what is \"%s\"?", operands.items[0]);
+    return code < 0 ? list(&common) : code;
+}
+
+/* ---- show --------------------------------------------------------------------------------------
+ */
+
+typedef struct options {
+    model_options model;
+    bool hf;
+} options;
+
+static const cmd_option option_list[] = {
+    MODEL_OPTIONS(options, model),
+    CMD_GROUP("how it is shown"),
+    {"hf", NULL, CMD_FLAG, offsetof(options, hf), "as Hugging Face's config.json"},
+};
+static int show_command(int argc, char **argv);
+static const cmd_spec config_show = {
+    .name = "config show",
+    .summary = "all fields of a configuration, and its number of parameters",
+    .usage = "--preset P [--mixer M] [--backbone B] [--set FIELD=VALUE …]",
+    .about = "All fields of a configuration as JSON, and its number of parameters.",
+    CMD_OPTIONS(option_list),
+    .example = "ttt config show --preset 1.3b --set n_layers=12",
+    .json = "it is JSON in any case",
+    .run = show_command,
+};
+
 static int show(const cmd_common *common, const options *chosen)
 {
     ttt_config config;
@@ -85,19 +111,22 @@ static int show(const cmd_common *common, const options *chosen)
     return ok ? CMD_OK : CMD_FAILED;
 }
 
-int cmd_config(int argc, char **argv)
+static int show_command(int argc, char **argv)
 {
     cmd_common common;
     cmd_operands operands;
     options chosen = {0};
-    int code = cmd_parse(&spec, argc, argv, &common, &chosen, &operands);
-    if (code >= 0)
-        return code;
-    if (operands.count != 1)
-        return cmd_wrong_use(&spec, "list or show?");
-    if (strcmp(operands.items[0], "list") == 0)
-        return list(&common);
-    if (strcmp(operands.items[0], "show") == 0)
-        return show(&common, &chosen);
-    return cmd_wrong_use(&spec, "\"%s\" is neither list nor show", operands.items[0]);
+    int code = cmd_parse(&config_show, argc, argv, &common, &chosen, &operands);
+    if (code < 0 && operands.count > 0)
+        code = cmd_wrong_use(&config_show, "what is \"%s\"?", operands.items[0]);
+    return code < 0 ? show(&common, &chosen) : code;
 }
+
+const cmd_spec cmd_config = {
+    .name = "config",
+    .summary = "the networks there are, and one of them in full",
+    .usage = "list\n"
+             "show --preset P [--mixer M] [--backbone B] [--set FIELD=VALUE …]",
+    .about = "The networks there are, and one of them in full.",
+    .commands = (const cmd_spec *const[]){&config_list, &config_show, NULL},
+};

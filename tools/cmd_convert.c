@@ -13,13 +13,6 @@
 /* ---- what both share ---------------------------------------------------------------------------
  */
 
-static bool set_type(const char *text, void *field)
-{
-    hlo_type *type = field;
-    *type = strcmp(text, "f32") == 0 ? HLO_F32 : strcmp(text, "bf16") == 0 ? HLO_BF16 : *type;
-    return strcmp(text, hlo_type_name(*type)) == 0;
-}
-
 static pjrt_status *path_in(const char *folder, const char *name, char path[PATH_MAX])
 {
     if (snprintf(path, PATH_MAX, "%s/%s", folder, name) >= PATH_MAX)
@@ -61,24 +54,36 @@ typedef struct convert_options {
     model_sets sets;
 } convert_options;
 
-static const cmd_option convert_list[] = {
-    {"from", "", CMD_TEXT, offsetof(convert_options, from), 0, NULL},
-    {"to", "", CMD_TEXT, offsetof(convert_options, to), 0, NULL},
-    {"dtype", "f32 or bf16", CMD_CUSTOM, offsetof(convert_options, type), 0, set_type},
-    MODEL_OPTION_SETS(convert_options, sets),
+static const cmd_option convert_operands[] = {
+    {"IN", NULL, CMD_FILE, 0, "the file or folder to read"},
+    {"OUT", NULL, CMD_FOLDER, 0, "the folder to write"},
 };
-static const char convert_help[] =
-    "usage: ttt convert --from jax|hf --to hf IN OUT [options]\n"
-    "\n"
-    "Writes the folder OUT with config.json and model.safetensors, under Hugging Face's names.\n"
-    "  --from jax   IN is a streaming_train_state or streaming_params file of the JAX repository;\n"
-    "               the network is told from its shapes, and --set adds what they do not tell\n"
-    "               (rope_theta, ttt_base_lr; n_heads of attention)\n"
-    "  --from hf    IN is a folder with config.json and model.safetensors, in shards or not\n"
-    "  --dtype T    f32 (default) or bf16\n"
-    "  --set FIELD=VALUE\n";
-static const cmd_spec convert_spec = {"convert", convert_help, convert_list,
-                                      sizeof convert_list / sizeof *convert_list};
+static const cmd_option convert_list[] = {
+    {"from", "F", CMD_TEXT, offsetof(convert_options, from), "what IN is, see below",
+     .choices = CMD_WORDS("jax", "hf")},
+    {"to", "F", CMD_TEXT, offsetof(convert_options, to), "what OUT is to be",
+     .choices = CMD_WORDS("hf")},
+    {"dtype", "T", CMD_CUSTOM, offsetof(convert_options, type), "of the tensors written",
+     .usual = "f32", .choices = CMD_WORDS("f32", "bf16"), .set = model_set_type},
+    MODEL_OPTION_SETS(convert_options, sets,
+                      "what shapes do not tell (rope_theta, ttt_base_lr; n_heads of attention)"),
+};
+static int convert_command(int argc, char **argv);
+const cmd_spec cmd_convert = {
+    .name = "convert",
+    .summary = "a folder of files from other checkpoints",
+    .usage = "--from jax|hf --to hf IN OUT [options]",
+    .about =
+        "Writes the folder OUT with config.json and model.safetensors, under Hugging Face's names.",
+    CMD_OPERANDS(convert_operands),
+    CMD_OPTIONS(convert_list),
+    .notes =
+        "--from jax\tIN is a streaming_train_state or streaming_params file of the JAX repository; "
+        "the network is told from its shapes, and --set adds what they do not tell\n"
+        "--from hf\tIN is a folder with config.json and model.safetensors, in shards or not",
+    .example = "ttt convert --from jax --to hf streaming_train_state model --set rope_theta=10000",
+    .run = convert_command,
+};
 
 typedef struct loading {
     const ttt_params *params;
@@ -135,7 +140,7 @@ static pjrt_status *convert(const convert_options *chosen, const char *out,
     return save(out, config, params, chosen->type, load_one, &(loading){params, tensors});
 }
 
-int cmd_convert(int argc, char **argv)
+static int convert_command(int argc, char **argv)
 {
     cmd_common common;
     cmd_operands operands;
@@ -144,15 +149,15 @@ int cmd_convert(int argc, char **argv)
     ttt_params *params = NULL;
     ttt_config config;
     ttt_error error;
-    int code = cmd_parse(&convert_spec, argc, argv, &common, &chosen, &operands);
+    int code = cmd_parse(&cmd_convert, argc, argv, &common, &chosen, &operands);
     if (code >= 0)
         return code;
     if (operands.count != 2)
-        return cmd_wrong_use(&convert_spec, "what from, what to?");
+        return cmd_wrong_use(&cmd_convert, "what from, what to?");
     if (chosen.from == NULL || (strcmp(chosen.from, "jax") != 0 && strcmp(chosen.from, "hf") != 0))
-        return cmd_wrong_use(&convert_spec, "--from must be jax or hf");
+        return cmd_wrong_use(&cmd_convert, "--from must be jax or hf");
     if (chosen.to == NULL || strcmp(chosen.to, "hf") != 0)
-        return cmd_wrong_use(&convert_spec, "--to must be hf");
+        return cmd_wrong_use(&cmd_convert, "--to must be hf");
     pjrt_status *st = open_input(&chosen, operands.items[0], &config, &tensors);
     if (st == NULL && (params = ttt_params_new(&config, TTT_SEPARATE, &error)) == NULL)
         st = ttt_failed(&error);
@@ -173,20 +178,30 @@ typedef struct init_options {
     uint64_t seed;
 } init_options;
 
+static const cmd_option init_operands[] = {
+    {"OUT", NULL, CMD_FOLDER, 0, "the folder to write"},
+};
 static const cmd_option init_list[] = {
     MODEL_OPTIONS(init_options, model),
-    {"dtype", "f32 or bf16", CMD_CUSTOM, offsetof(init_options, type), 0, set_type},
-    {"seed", "a whole number from 0", CMD_CUSTOM, offsetof(init_options, seed), 0, cmd_set_seed},
+    CMD_GROUP("the weights"),
+    {"seed", "N", CMD_CUSTOM, offsetof(init_options, seed),
+     "the same seed gives the same bits everywhere", .usual = "0", .set = cmd_set_seed,
+     .what = "a whole number from 0"},
+    {"dtype", "T", CMD_CUSTOM, offsetof(init_options, type), "of the tensors written",
+     .usual = "f32", .choices = CMD_WORDS("f32", "bf16"), .set = model_set_type},
 };
-static const char init_help[] =
-    "usage: ttt init --preset P [--mixer M] [--backbone B] [--set FIELD=VALUE …] OUT\n"
-    "\n"
-    "Writes the folder OUT with config.json and model.safetensors: a network before training.\n"
-    "\n" MODEL_OPTIONS_HELP
-    "  --seed N           0 by default; the same seed gives the same bits everywhere\n"
-    "  --dtype T          f32 (default) or bf16\n";
-static const cmd_spec init_spec = {"init", init_help, init_list,
-                                   sizeof init_list / sizeof *init_list};
+static int init_command(int argc, char **argv);
+const cmd_spec cmd_init = {
+    .name = "init",
+    .summary = "a network before training, as a folder of files",
+    .usage = "--preset P [--mixer M] [--backbone B] [--set FIELD=VALUE …] OUT",
+    .about =
+        "Writes the folder OUT with config.json and model.safetensors: a network before training.",
+    CMD_OPERANDS(init_operands),
+    CMD_OPTIONS(init_list),
+    .example = "ttt init --preset tiny --mixer ttt_mlp --seed 5 model",
+    .run = init_command,
+};
 
 typedef struct starting {
     const ttt_params *params;
@@ -201,7 +216,7 @@ static bool start_one(void *ctx, int index, float *out, ttt_error *error)
     return true;
 }
 
-int cmd_init(int argc, char **argv)
+static int init_command(int argc, char **argv)
 {
     cmd_common common;
     cmd_operands operands;
@@ -209,11 +224,11 @@ int cmd_init(int argc, char **argv)
     ttt_params *params = NULL;
     ttt_config config;
     ttt_error error;
-    int code = cmd_parse(&init_spec, argc, argv, &common, &chosen, &operands);
+    int code = cmd_parse(&cmd_init, argc, argv, &common, &chosen, &operands);
     if (code >= 0)
         return code;
     if (operands.count != 1)
-        return cmd_wrong_use(&init_spec, "which folder?");
+        return cmd_wrong_use(&cmd_init, "which folder?");
     pjrt_status *st = model_options_config(&chosen.model, &config);
     if (st == NULL && (params = ttt_params_new(&config, TTT_SEPARATE, &error)) == NULL)
         st = ttt_failed(&error);

@@ -55,45 +55,47 @@ static bool set_tokens(const char *text, void *field)
     return errno == 0 && end != text && *end == '\0' && value >= 1 && value <= 1LL << 40;
 }
 
-static const cmd_option prepare_list[] = {
-    {"input", "possible: no memory", CMD_CUSTOM, offsetof(prepare_options, inputs), 0, add_name},
-    {"tokenizer", "", CMD_TEXT, offsetof(prepare_options, tokenizer), 0, NULL},
-    {"out", "", CMD_TEXT, offsetof(prepare_options, out), 0, NULL},
-    {"field", "", CMD_TEXT, offsetof(prepare_options, field), 0, NULL},
-    {"separator", "", CMD_TEXT, offsetof(prepare_options, separator), 0, NULL},
-    {"validation", "a share from 0 to 1", CMD_CUSTOM, offsetof(prepare_options, validation), 0,
-     set_share},
-    {"seed", "a whole number from 0", CMD_CUSTOM, offsetof(prepare_options, seed), 0, cmd_set_seed},
-    {"threads", "a number from 1 to 256", CMD_NUMBER, offsetof(prepare_options, threads), 256,
-     NULL},
-    {"shard-tokens", "a number from 1 to 2^40", CMD_CUSTOM, offsetof(prepare_options, shard_tokens),
-     0, set_tokens},
-    {"strict", "", CMD_FLAG, offsetof(prepare_options, strict), 0, NULL},
+static const cmd_option prepare_operands[] = {
+    {"INPUT …", NULL, CMD_FILE, 0,
+     "a file, or a folder whose files are taken in order of names: .txt .text .md (text), .jsonl "
+     ".json (one document a line), and each of these compressed, with .zst behind"},
 };
-static const char prepare_help[] =
-    "usage: ttt data prepare --tokenizer T --out DIR [options] INPUT …\n"
-    "\n"
-    "Writes the folder DIR with the inputs' documents as tokens, for training. An input is a "
-    "file,\n"
-    "or a folder whose files are taken in order of names: .txt .text .md (text), .jsonl .json "
-    "(one\n"
-    "document a line), and each of these compressed, with .zst behind.\n"
-    "  --input F          an input too; may come again\n"
-    "  --tokenizer T      bytes, or a file: tokenizer.json, a sentencepiece model, a .tiktoken\n"
-    "                     table; it is copied into DIR\n"
-    "  --out DIR          what a stopped or killed run left there is taken up again by the same\n"
-    "                     command; data of other inputs or options is never overwritten\n"
-    "  --field NAME       of JSON lines, that has the text (text)\n"
-    "  --separator LINE   such a line ends a document of a text file (else a file is one); \"\" "
-    "is\n"
-    "                     a blank line\n"
-    "  --validation X     share of documents for the split \"validation\" (0)\n"
-    "  --seed N           which documents those are (0)\n"
-    "  --threads N        that encode (all cores)\n"
-    "  --shard-tokens N   tokens of a file (134217728)\n"
-    "  --strict           fail at the first bad line, instead of counting them\n";
-static const cmd_spec prepare_spec = {"data prepare", prepare_help, prepare_list,
-                                      sizeof prepare_list / sizeof *prepare_list};
+#define AT(member) offsetof(prepare_options, member)
+static const cmd_option prepare_list[] = {
+    {"input", "FILE", CMD_FILE, AT(inputs), "an input too", .repeats = true, .set = add_name,
+     .what = "possible: no memory"},
+    {"tokenizer", "T", CMD_FILE, AT(tokenizer),
+     "bytes, or a file: tokenizer.json, a sentencepiece model, a .tiktoken table; it is copied "
+     "into DIR",
+     .choices = CMD_WORDS("bytes"), .open = true},
+    {"out", "DIR", CMD_FOLDER, AT(out),
+     "the folder to write; what a stopped or killed run left there is taken up again by the same "
+     "command; data of other inputs or options is never overwritten"},
+    {"field", "NAME", CMD_TEXT, AT(field), "of JSON lines, that has the text", .usual = "text"},
+    {"separator", "LINE", CMD_TEXT, AT(separator),
+     "such a line ends a document of a text file (else a file is one); \"\" is a blank line"},
+    {"validation", "X", CMD_CUSTOM, AT(validation),
+     "share of documents for the split \"validation\"", .usual = "0", .set = set_share,
+     .what = "a share from 0 to 1"},
+    {"seed", "N", CMD_CUSTOM, AT(seed), "which documents those are", .usual = "0",
+     .set = cmd_set_seed, .what = "a whole number from 0"},
+    {"threads", "N", CMD_NUMBER, AT(threads), "threads that encode", .usual = "all cores",
+     .most = 256},
+    {"shard-tokens", "N", CMD_CUSTOM, AT(shard_tokens), "tokens of a file", .usual = "134217728",
+     .set = set_tokens, .what = "a number from 1 to 2^40"},
+    {"strict", NULL, CMD_FLAG, AT(strict), "fail at the first bad line, instead of counting them"},
+};
+static int prepare_command(int argc, char **argv);
+static const cmd_spec data_prepare = {
+    .name = "data prepare",
+    .summary = "text to a folder of tokens",
+    .usage = "--tokenizer T --out DIR [options] INPUT …",
+    .about = "Writes the folder DIR with the inputs' documents as tokens, for training.",
+    CMD_OPERANDS(prepare_operands),
+    CMD_OPTIONS(prepare_list),
+    .example = "ttt data prepare --tokenizer bytes --out prepared --validation 0.05 corpus",
+    .run = prepare_command,
+};
 
 static atomic_bool stop;
 
@@ -198,21 +200,21 @@ static int prepare(const cmd_common *common, const prepare_options *chosen)
     return st == NULL ? print_report(common, chosen->out, &report) : cmd_fail(common, st);
 }
 
-static int cmd_prepare(int argc, char **argv)
+static int prepare_command(int argc, char **argv)
 {
     cmd_common common;
     cmd_operands operands;
     prepare_options chosen = {0};
-    int code = cmd_parse(&prepare_spec, argc, argv, &common, &chosen, &operands);
+    int code = cmd_parse(&data_prepare, argc, argv, &common, &chosen, &operands);
     bool memory = true;
     for (int i = 0; code < 0 && i < operands.count; i++)
         memory = add_name(operands.items[i], &chosen.inputs) && memory;
     if (code < 0 && chosen.inputs.count == 0)
-        code = cmd_wrong_use(&prepare_spec, "which inputs?");
+        code = cmd_wrong_use(&data_prepare, "which inputs?");
     else if (code < 0 && chosen.tokenizer == NULL)
-        code = cmd_wrong_use(&prepare_spec, "--tokenizer is missing: bytes, or a file");
+        code = cmd_wrong_use(&data_prepare, "--tokenizer is missing: bytes, or a file");
     else if (code < 0 && chosen.out == NULL)
-        code = cmd_wrong_use(&prepare_spec, "--out is missing: the folder to write");
+        code = cmd_wrong_use(&data_prepare, "--out is missing: the folder to write");
     else if (code < 0)
         code = memory ? prepare(&common, &chosen) : cmd_fail(&common, PJRT_NO_MEMORY("ttt"));
     free(chosen.inputs.list);
@@ -226,16 +228,25 @@ typedef struct info_options {
     bool verify;
 } info_options;
 
-static const cmd_option info_list[] = {
-    {"verify", "", CMD_FLAG, offsetof(info_options, verify), 0, NULL},
+static const cmd_option info_operands[] = {
+    {"DIR", NULL, CMD_FOLDER, 0, "what ttt data prepare wrote"},
 };
-static const char info_help[] =
-    "usage: ttt data info DIR [--verify]\n"
-    "\n"
-    "What a prepared folder holds. That all files are there in their sizes is always checked.\n"
-    "  --verify   read every file and check its hash\n";
-static const cmd_spec info_spec = {"data info", info_help, info_list,
-                                   sizeof info_list / sizeof *info_list};
+static const cmd_option info_list[] = {
+    {"verify", NULL, CMD_FLAG, offsetof(info_options, verify),
+     "read every file and check its hash"},
+};
+static int info_command(int argc, char **argv);
+static const cmd_spec data_info = {
+    .name = "data info",
+    .summary = "what a prepared folder holds",
+    .usage = "DIR [--verify]",
+    .about =
+        "What a prepared folder holds. That all files are there in their sizes is always checked.",
+    CMD_OPERANDS(info_operands),
+    CMD_OPTIONS(info_list),
+    .example = "ttt data info prepared --verify",
+    .run = info_command,
+};
 
 static const char *hash_text(const uint64_t hash[2], char text[33])
 {
@@ -305,16 +316,16 @@ static pjrt_status *describe_all(const char *folder, bool verify, json_t *all)
     return st;
 }
 
-static int cmd_info(int argc, char **argv)
+static int info_command(int argc, char **argv)
 {
     cmd_common common;
     cmd_operands operands;
     info_options chosen = {0};
-    int code = cmd_parse(&info_spec, argc, argv, &common, &chosen, &operands);
+    int code = cmd_parse(&data_info, argc, argv, &common, &chosen, &operands);
     if (code >= 0)
         return code;
     if (operands.count != 1)
-        return cmd_wrong_use(&info_spec, "which folder?");
+        return cmd_wrong_use(&data_info, "which folder?");
     json_t *all = common.json ? json_pack("{s:s, s:b}", "folder", operands.items[0], "verified",
                                           (int)chosen.verify)
                               : NULL;
@@ -333,23 +344,11 @@ static int cmd_info(int argc, char **argv)
 /* ---- the command -------------------------------------------------------------------------------
  */
 
-static const char help[] = "usage: ttt data prepare --tokenizer T --out DIR [options] INPUT …\n"
-                           "       ttt data info DIR [--verify]\n"
-                           "\n"
-                           "  prepare   text to a folder of tokens\n"
-                           "  info      what such a folder holds\n"
-                           "\n"
-                           "ttt data prepare --help and so on tell the rest.\n";
-static const cmd_spec spec = {"data", help, NULL, 0};
-
-int cmd_data(int argc, char **argv)
-{
-    cmd_common common;
-    cmd_operands operands;
-    if (argc > 1 && strcmp(argv[1], "prepare") == 0)
-        return cmd_prepare(argc - 1, argv + 1);
-    if (argc > 1 && strcmp(argv[1], "info") == 0)
-        return cmd_info(argc - 1, argv + 1);
-    int code = cmd_parse(&spec, argc, argv, &common, NULL, &operands);
-    return code >= 0 ? code : cmd_wrong_use(&spec, "what is to be done: prepare or info?");
-}
+const cmd_spec cmd_data = {
+    .name = "data",
+    .summary = "text to tokens for training",
+    .usage = "prepare --tokenizer T --out DIR [options] INPUT …\n"
+             "info DIR [--verify]",
+    .about = "Data for training: made, and looked at.",
+    .commands = (const cmd_spec *const[]){&data_prepare, &data_info, NULL},
+};

@@ -3,27 +3,26 @@
 
 #include <stdio.h>
 
-static const char help[] =
-    "usage: ttt devices [--plugin cpu|tpu|cuda|PATH] [--cpu-devices N] [--json] [-v]\n"
-    "\n"
-    "Lists the devices that a plugin offers on this machine.\n"
-    "\n"
-    "  --plugin P        which plugin (default cpu)\n"
-    "  --cpu-devices N   as how many devices the CPU plugin should show itself (default 1)\n"
-    "  --json            one JSON object\n"
-    "  -v                where the plugin was looked for, its attributes and its own logs\n"
-    "\n"
-    "example: ttt devices --plugin cpu --json\n";
-
 typedef struct devices_options {
     int cpu_devices;
 } devices_options;
 
 static const cmd_option options[] = {
-    {"cpu-devices", "a number from 1 to 4096", CMD_NUMBER, offsetof(devices_options, cpu_devices),
-     .most = 4096},
+    {"cpu-devices", "N", CMD_NUMBER, offsetof(devices_options, cpu_devices),
+     "as how many devices the CPU plugin should show itself", .usual = "1", .most = 4096},
 };
-static const cmd_spec spec = {"devices", help, options, 1};
+static int devices_command(int argc, char **argv);
+const cmd_spec cmd_devices = {
+    .name = "devices",
+    .summary = "the devices that a plugin offers",
+    .usage = "[--plugin cpu|tpu|cuda|PATH] [--cpu-devices N] [--json] [-v]",
+    .about = "Lists the devices that a plugin offers on this machine.",
+    CMD_OPTIONS(options),
+    .example = "ttt devices --plugin cpu --json",
+    .verbose = "where the plugin was looked for, its attributes and its own logs",
+    .plugin = CMD_PLUGIN,
+    .run = devices_command,
+};
 
 static void print_place(const char *path, bool exists, const char *why, void *user)
 {
@@ -101,16 +100,16 @@ static void print_client(const pjrt_client *client)
     }
 }
 
-int cmd_devices(int argc, char **argv)
+static int devices_command(int argc, char **argv)
 {
     cmd_common common;
     cmd_operands operands;
     devices_options chosen = {0};
-    int code = cmd_parse(&spec, argc, argv, &common, &chosen, &operands);
+    int code = cmd_parse(&cmd_devices, argc, argv, &common, &chosen, &operands);
     if (code >= 0)
         return code;
     if (operands.count > 0)
-        return cmd_wrong_use(&spec, "\"%s\" is one word too many", operands.items[0]);
+        return cmd_wrong_use(&cmd_devices, "\"%s\" is one word too many", operands.items[0]);
     if (common.verbose)
         print_search(&common);
     pjrt_plugin *plugin;

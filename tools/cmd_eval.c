@@ -20,59 +20,49 @@ typedef struct eval_options {
 static const char *const paths[] = {[TTT_EVAL_DUAL] = "dual",
                                     [TTT_EVAL_PRIMAL] = "primal",
                                     [TTT_EVAL_STREAM] = "stream",
-                                    [TTT_EVAL_DECODE] = "decode"};
-
-static bool set_path(const char *text, void *field)
-{
-    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
-        if (strcmp(text, paths[i]) == 0) {
-            *(ttt_eval_path *)field = (ttt_eval_path)i;
-            return true;
-        }
-    }
-    return false;
-}
+                                    [TTT_EVAL_DECODE] = "decode",
+                                    NULL};
 
 #define AT(member) offsetof(eval_options, member)
 static const cmd_option options[] = {
-    {"model", "", CMD_TEXT, AT(model), 0, NULL},
-    {"data", "", CMD_TEXT, AT(data), 0, NULL},
-    {"split", "", CMD_TEXT, AT(split), 0, NULL},
-    {"by-position", "", CMD_TEXT, AT(by_position), 0, NULL},
-    {"cache", "", CMD_TEXT, AT(cache), 0, NULL},
-    {"context", "a number of tokens", CMD_NUMBER, AT(context), .most = 1 << 30},
-    {"batch", "a number of sequences", CMD_NUMBER, AT(batch), .most = 1 << 20},
-    {"sequences", "a number of sequences", CMD_NUMBER, AT(sequences), .most = 1 << 30},
-    {"span", "a number of tokens", CMD_NUMBER, AT(span), .most = 1 << 24},
-    {"path", "dual, primal, stream or decode", CMD_CUSTOM, AT(path), 0, set_path},
-    {"dtype", "f32, bf16 or f64", CMD_CUSTOM, AT(program.dtype), 0, program_set_dtype},
-    {"mesh", "", CMD_TEXT, AT(program.mesh), 0, NULL},
+    {"model", "DIR", CMD_FOLDER, AT(model),
+     "a folder with config.json and model.safetensors, or of a run: its newest checkpoint"},
+    {"data", "DIR", CMD_FOLDER, AT(data), "what ttt data prepare wrote"},
+    {"split", "S", CMD_TEXT, AT(split), "which part of it: validation or train",
+     .usual = "validation", .choices = CMD_WORDS("validation", "train"), .open = true},
+    {"context", "N", CMD_NUMBER, AT(context),
+     "tokens of a sequence; it may be longer than in training", .usual = "1024", .most = 1 << 30},
+    {"sequences", "N", CMD_NUMBER, AT(sequences), "at most so many", .usual = "all",
+     .most = 1 << 30},
+    {"batch", "N", CMD_NUMBER, AT(batch), "sequences at once", .usual = "1", .most = 1 << 20},
+    {"by-position", "FILE", CMD_FILE, AT(by_position),
+     "write the loss at each index of a sequence there, as lines index,loss,perplexity"},
+    {"path", "P", CMD_CHOICE, AT(path),
+     "how sequences go through the network; all agree but for rounding. dual: whole; stream: spans "
+     "of --span tokens with the state between, in memory that does not grow with the context; "
+     "decode: half of it by spans, the rest as text is generated; primal: token by token",
+     .usual = "dual", .choices = paths},
+    {"span", "N", CMD_NUMBER, AT(span), "tokens of a span, of --path stream and decode",
+     .most = 1 << 24},
+    PROGRAM_OPTION_DTYPE(eval_options, program, "of activations and products", "f32", "bf16",
+                         "f64"),
+    PROGRAM_OPTION_MESH(eval_options, program,
+                        "over several devices, virtual ones of the CPU: data=2,fsdp=2"),
+    CMD_OPTION_CACHE(eval_options, cache),
     WORLD_OPTIONS(eval_options, world),
 };
-static const char help[] =
-    "usage: ttt eval --model DIR --data DIR [options]\n"
-    "\n"
-    "Loss and perplexity of a model on prepared data: sequences of --context tokens, one after\n"
-    "another, every token given those before it.\n"
-    "  --model DIR        a folder with config.json and model.safetensors, or of a run: its "
-    "newest\n"
-    "                     checkpoint\n"
-    "  --data DIR         what ttt data prepare wrote\n"
-    "  --split S          validation (default), or train\n"
-    "  --context N        tokens of a sequence (1024); it may be longer than in training\n"
-    "  --sequences N      at most so many; default: all\n"
-    "  --batch N          sequences at once (1)\n"
-    "  --by-position F    the loss at each index of a sequence, as lines index,loss,perplexity\n"
-    "  --path P           how sequences go through the network; all agree but for rounding.\n"
-    "                     dual (default): whole; stream: spans of --span N tokens with the state\n"
-    "                     between, in memory that does not grow with the context; decode: half of\n"
-    "                     it by spans, the rest as text is generated; primal: token by token\n"
-    "  --dtype T          of activations and products: f32 (default), bf16 or f64\n"
-    "  --mesh M           over several devices, virtual ones of the CPU: data=2,fsdp=2\n"
-    "  --cache DIR        of compiled programs; none\n"
-    "  --plugin P         cpu (default), tpu, cuda or a path\n" WORLD_OPTIONS_HELP "\n"
-    "example: ttt eval --model run --data prepared --context 4096 --path stream --span 512\n";
-static const cmd_spec spec = {"eval", help, options, sizeof options / sizeof *options};
+static int eval_command(int argc, char **argv);
+const cmd_spec cmd_eval = {
+    .name = "eval",
+    .summary = "the loss and perplexity of a model on prepared data",
+    .usage = "--model DIR --data DIR [options]",
+    .about = "Loss and perplexity of a model on prepared data: sequences of --context tokens, one "
+             "after another, every token given those before it.",
+    CMD_OPTIONS(options),
+    .example = "ttt eval --model run --data prepared --context 4096 --path stream --span 512",
+    .plugin = CMD_PLUGIN,
+    .run = eval_command,
+};
 
 /* What must be released at the end, however far it got. */
 typedef struct evaluating {
@@ -187,21 +177,21 @@ static pjrt_status *run(evaluating *e, int *code)
     return NULL;
 }
 
-int cmd_eval(int argc, char **argv)
+static int eval_command(int argc, char **argv)
 {
     cmd_common common;
     cmd_operands operands;
     eval_options chosen = {.program = PROGRAM_DEFAULTS, .world = WORLD_DEFAULTS};
     evaluating e = {.options = &chosen, .common = &common, .line = progress_begin()};
-    int code = cmd_parse(&spec, argc, argv, &common, &chosen, &operands);
+    int code = cmd_parse(&cmd_eval, argc, argv, &common, &chosen, &operands);
     if (code < 0)
-        code = world_check_use(&spec, &chosen.world);
+        code = world_check_use(&cmd_eval, &chosen.world);
     if (code >= 0)
         return code;
     if (operands.count > 0)
-        return cmd_wrong_use(&spec, "what is \"%s\"?", operands.items[0]);
+        return cmd_wrong_use(&cmd_eval, "what is \"%s\"?", operands.items[0]);
     if (chosen.model == NULL || chosen.data == NULL)
-        return cmd_wrong_use(&spec, "--%s is missing", chosen.model == NULL ? "model" : "data");
+        return cmd_wrong_use(&cmd_eval, "--%s is missing", chosen.model == NULL ? "model" : "data");
     code = CMD_OK;
     pjrt_status *st = world_join(&chosen.world, &common, &e.world);
     if (st == NULL)

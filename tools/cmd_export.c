@@ -14,46 +14,43 @@ typedef struct export_options {
 
 #define AT(member) offsetof(export_options, member)
 static const cmd_option options[] = {
-    {"model", "", CMD_TEXT, AT(engine.model), 0, NULL},
-    {"tokenizer", "", CMD_TEXT, AT(engine.tokenizer), 0, NULL},
-    {"out", "", CMD_TEXT, AT(out), 0, NULL},
-    {"target", "one of at most 64", CMD_CUSTOM, AT(targets), 0, text_list_add},
-    {"no-targets", "", CMD_FLAG, AT(no_targets), 0, NULL},
-    {"batch", "a number of sequences", CMD_NUMBER, AT(batch), 1 << 20, NULL},
-    {"span", "a number of tokens", CMD_NUMBER, AT(engine.span), 1 << 20, NULL},
-    {"context", "a number of tokens", CMD_NUMBER, AT(engine.context), 1 << 30, NULL},
-    {"weights", "f32, bf16 or s8", CMD_CUSTOM, AT(engine.weights), 0, engine_set_weights},
-    {"dtype", "f32 or bf16", CMD_CUSTOM, AT(engine.dtype), 0, engine_set_dtype},
-    {"no-kernels", "", CMD_FLAG, AT(engine.no_kernels), 0, NULL},
-    {"no-weights", "", CMD_FLAG, AT(no_weights), 0, NULL},
+    ENGINE_OPTION_MODEL(export_options, engine),
+    ENGINE_OPTION_TOKENIZER(export_options, engine),
+    {"out", "BUNDLE", CMD_FOLDER, AT(out), "the folder to make; nothing may be there yet"},
+    {"target", "T", CMD_CUSTOM, AT(targets),
+     "compile for it: cpu, tpu:v5e:2x2, cuda:a100-sxm-40gb … (ttt hlo compile --target list prints "
+     "them)",
+     .usual = "cpu", .choice = cmd_target_name, .open = true, .repeats = true, .set = text_list_add,
+     .what = "one of at most 64"},
+    {"no-targets", NULL, CMD_FLAG, AT(no_targets), "StableHLO alone"},
+    {"no-weights", NULL, CMD_FLAG, AT(no_weights),
+     "without them; ttt run --model then says where they are"},
+    CMD_GROUP("the programs"),
+    {"batch", "N", CMD_NUMBER, AT(batch), "sequences side by side", .usual = "1", .most = 1 << 20},
+    ENGINE_OPTION_SPAN(export_options, engine),
+    {"context", "N", CMD_NUMBER, AT(engine.context),
+     "the longest sequence that attention remembers; others need none", .usual = "2048",
+     .most = 1 << 30},
+    ENGINE_OPTION_WEIGHTS(export_options, engine,
+                          "of matrices in memory: f32, bf16 or s8; the files stay as they are, and "
+                          "are packed when they are loaded"),
+    ENGINE_OPTION_DTYPE(export_options, engine),
+    {"no-kernels", NULL, CMD_FLAG, AT(engine.no_kernels),
+     "executables leave all to the compiler too"},
 };
-static const char help[] =
-    "usage: ttt export --model DIR --out BUNDLE [--target T …] [options]\n"
-    "\n"
-    "A folder with all that generating needs: network, weights, tokenizer, the programs as\n"
-    "portable StableHLO, and compiled for each target. ttt run takes it, and so does libttt. It\n"
-    "is there whole or not at all.\n"
-    "  --model DIR        a folder with config.json and model.safetensors, or of a run: its\n"
-    "                     newest checkpoint\n"
-    "  --out BUNDLE       the folder to make; nothing may be there yet\n"
-    "  --target T         compile for it: cpu, tpu:v5e:2x2, cuda:a100-sxm-40gb … (ttt hlo compile\n"
-    "                     --target list prints them); may be repeated; default cpu\n"
-    "  --no-targets       StableHLO alone\n"
-    "  --batch N          sequences side by side (1)\n"
-    "  --span N           tokens that reading takes at once, at most (512)\n"
-    "  --context N        the longest sequence that attention remembers (2048); others need none\n"
-    "  --weights T        of matrices in memory: f32 (default), bf16 or s8; the files stay as "
-    "they\n"
-    "                     are, and are packed when they are loaded\n"
-    "  --dtype T          of activations and products: f32 (default) or bf16\n"
-    "  --no-kernels       executables leave all to the compiler too\n"
-    "  --no-weights       without them; ttt run --model then says where they are\n"
-    "  --tokenizer F      bytes or a tokenizer's file; default: the one beside the model, or\n"
-    "                     beside its run\n"
-    "  --plugin P         the plugin of the target cpu, by its path\n"
-    "\n"
-    "example: ttt export --model run --out run.bundle --target cpu --target tpu:v5e:2x2\n";
-static const cmd_spec spec = {"export", help, options, sizeof options / sizeof *options};
+static int export_command(int argc, char **argv);
+const cmd_spec cmd_export = {
+    .name = "export",
+    .summary = "a model as a bundle that runs elsewhere",
+    .usage = "--model DIR --out BUNDLE [--target T …] [options]",
+    .about = "A folder with all that generating needs: network, weights, tokenizer, the programs "
+             "as portable StableHLO, and compiled for each target. ttt run takes it, and so does "
+             "libttt. It is there whole or not at all.",
+    CMD_OPTIONS(options),
+    .example = "ttt export --model run --out run.bundle --target cpu --target tpu:v5e:2x2",
+    .plugin = "the plugin of the target cpu, by its path",
+    .run = export_command,
+};
 
 static void hear(void *ctx, const char *line)
 {
@@ -124,21 +121,21 @@ static int export_model(const cmd_common *common, export_options *o)
     return code;
 }
 
-int cmd_export(int argc, char **argv)
+static int export_command(int argc, char **argv)
 {
     cmd_common common;
     cmd_operands operands;
     export_options chosen = {0};
-    int code = cmd_parse(&spec, argc, argv, &common, &chosen, &operands);
+    int code = cmd_parse(&cmd_export, argc, argv, &common, &chosen, &operands);
     if (code >= 0)
         return code;
     if (operands.count > 0)
-        return cmd_wrong_use(&spec, "what is \"%s\"?", operands.items[0]);
+        return cmd_wrong_use(&cmd_export, "what is \"%s\"?", operands.items[0]);
     if (chosen.engine.model == NULL)
-        return cmd_wrong_use(&spec, "--model is missing");
+        return cmd_wrong_use(&cmd_export, "--model is missing");
     if (chosen.out == NULL || chosen.out[0] == '\0')
-        return cmd_wrong_use(&spec, "--out is missing");
+        return cmd_wrong_use(&cmd_export, "--out is missing");
     if (chosen.no_targets && chosen.targets.count > 0)
-        return cmd_wrong_use(&spec, "--target or --no-targets, not both");
+        return cmd_wrong_use(&cmd_export, "--target or --no-targets, not both");
     return export_model(&common, &chosen);
 }

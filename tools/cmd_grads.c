@@ -10,23 +10,24 @@ typedef struct grads_options {
 } grads_options;
 
 static const cmd_option options[] = {
-    MODEL_RUN_OPTIONS(grads_options, run),
+    MODEL_RUN_OPTIONS(grads_options, run, "the .safetensors file to write"),
     PROGRAM_OPTION_REMAT(grads_options, run.program),
 };
-static const char help[] =
-    "usage: ttt grads --model DIR --tokens 1,4,7 --out grads.safetensors [options]\n"
-    "\n"
-    "Writes the gradients of the mean cross-entropy of saying each next token, with respect to "
-    "all\n"
-    "parameters: F32, under the names and in the layouts of model.safetensors. Prints the loss "
-    "and\n"
-    "the norm of all gradients together.\n"
-    "\n" MODEL_RUN_HELP PROGRAM_REMAT_HELP
-    "  --json             loss, gradient_norm and times as JSON\n"
-    "\n"
-    "example: ttt init --preset tiny model && \\\n"
-    "         ttt grads --model model --tokens 1,4,7,10,2 --out grads.safetensors\n";
-static const cmd_spec spec = {"grads", help, options, sizeof options / sizeof *options};
+static int grads_command(int argc, char **argv);
+const cmd_spec cmd_grads = {
+    .name = "grads",
+    .summary = "how a model's loss on tokens depends on each parameter",
+    .usage = "--model DIR --tokens 1,4,7 --out grads.safetensors [options]",
+    .about = "Writes the gradients of the mean cross-entropy of saying each next token, with "
+             "respect to all parameters: F32, under the names and in the layouts of "
+             "model.safetensors. Prints the loss and the norm of all gradients together.",
+    CMD_OPTIONS(options),
+    .example = "ttt init --preset tiny model\n"
+               "ttt grads --model model --tokens 1,4,7,10,2 --out grads.safetensors",
+    .json = "loss, gradient_norm and times as JSON",
+    .plugin = CMD_PLUGIN,
+    .run = grads_command,
+};
 
 static pjrt_status *save(const model_run *run, double *loss, double *norm)
 {
@@ -54,14 +55,14 @@ static int report(const cmd_common *common, const model_run *run, double loss, d
     return CMD_OK;
 }
 
-int cmd_grads(int argc, char **argv)
+static int grads_command(int argc, char **argv)
 {
     cmd_common common;
     cmd_operands operands;
     grads_options chosen = {.run.program = PROGRAM_DEFAULTS};
-    int code = cmd_parse(&spec, argc, argv, &common, &chosen, &operands);
+    int code = cmd_parse(&cmd_grads, argc, argv, &common, &chosen, &operands);
     if (code < 0)
-        code = model_run_check(&spec, &operands, &chosen.run);
+        code = model_run_check(&cmd_grads, &operands, &chosen.run);
     if (code < 0) {
         model_run run = {.task.kind = TTT_TASK_GRADS};
         double loss, norm;

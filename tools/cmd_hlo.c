@@ -5,17 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char help[] =
-    "usage: ttt hlo run FILE [INPUT.npy …] [--plugin P] [options]\n"
-    "       ttt hlo compile FILE --target T [options]\n"
-    "       ttt hlo example NAME\n"
-    "\n"
-    "  run       compile a StableHLO program on a plugin of this machine and run it\n"
-    "  compile   compile it for a target, present or not, and report on the result\n"
-    "  example   write one that hlo_builder made\n"
-    "\n"
-    "ttt hlo run --help and so on tell the rest.\n";
-static const cmd_spec spec = {"hlo", help, NULL, 0};
+const cmd_spec cmd_hlo = {
+    .name = "hlo",
+    .summary = "run and compile StableHLO programs",
+    .usage = "run FILE [INPUT.npy …] [--plugin P] [options]\n"
+             "compile FILE --target T [options]\n"
+             "example NAME",
+    .about = "Programs by themselves, without a model.",
+    .commands = (const cmd_spec *const[]){&hlo_run, &hlo_compile, &hlo_example, NULL},
+};
 
 bool hlo_overrides_add(const char *text, void *field)
 {
@@ -49,21 +47,4 @@ pjrt_status *hlo_read_program(const char *path, char **bytes, pjrt_program *prog
     program->code = *bytes;
     program->format = dot != NULL && strcmp(dot, ".pb") == 0 ? "hlo" : "mlir";
     return NULL;
-}
-
-int cmd_hlo(int argc, char **argv)
-{
-    if (argc >= 2 && strcmp(argv[1], "run") == 0)
-        return hlo_run(argc - 1, argv + 1);
-    if (argc >= 2 && strcmp(argv[1], "compile") == 0)
-        return hlo_compile(argc - 1, argv + 1);
-    if (argc >= 2 && strcmp(argv[1], "example") == 0)
-        return hlo_example(argc - 1, argv + 1);
-    if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-        fputs(help, stdout);
-        return CMD_OK;
-    }
-    if (argc < 2)
-        return cmd_wrong_use(&spec, "run, compile or example?");
-    return cmd_wrong_use(&spec, "\"%s\" is none of run, compile and example", argv[1]);
 }

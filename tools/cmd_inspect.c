@@ -3,38 +3,39 @@
 
 #include <stdio.h>
 
-static const char help[] =
-    "usage: ttt inspect FILE|DIR [options]\n"
-    "\n"
-    "Tells what something is and all about it: a bundle, a model, a checkpoint, a run, prepared\n"
-    "data, tensors (.safetensors), a state of a sequence, a saved executable, a StableHLO program\n"
-    "(text or bytecode), or an optimized program that ttt compile --optimized wrote. What it is "
-    "is\n"
-    "told by its content.\n"
-    "\n"
-    "  --verify      read every file of which a hash is recorded, and compare\n"
-    "  --html FILE   a page with pictures and tables that needs nothing else\n"
-    "  --svg FILE    the pictures alone: the network as blocks with shapes and parameters; of\n"
-    "                programs the loops in each other with iterations and shares, and memory over\n"
-    "                the step\n"
-    "  --top N       how many rows of each table to print (default 12)\n"
-    "  --json        everything as JSON\n"
-    "\n"
-    "Memory over the step is an estimate: the arrays that are live while each instruction runs, "
-    "in\n"
-    "the order the compiler chose; how it packs them is not in the program.\n"
-    "\n"
-    "example: ttt compile --preset 125m --step train --target tpu:v5e:2x2 --optimized step.pb\n"
-    "         ttt inspect step.pb --html step.html\n";
-
 #define AT(field) offsetof(inspect_options, field)
-static const cmd_option options[] = {
-    {"html", "", CMD_TEXT, AT(html), 0, NULL},
-    {"svg", "", CMD_TEXT, AT(svg), 0, NULL},
-    {"verify", "", CMD_FLAG, AT(verify), 0, NULL},
-    {"top", "a positive number", CMD_NUMBER, AT(top), 1000000, NULL},
+static const cmd_option operands_list[] = {
+    {"FILE|DIR", NULL, CMD_FILE, 0, "what to look at"},
 };
-static const cmd_spec spec = {"inspect", help, options, sizeof options / sizeof *options};
+static const cmd_option options[] = {
+    {"verify", NULL, CMD_FLAG, AT(verify),
+     "read every file of which a hash is recorded, and compare"},
+    {"html", "FILE", CMD_FILE, AT(html),
+     "write a page with pictures and tables that needs nothing else"},
+    {"svg", "FILE", CMD_FILE, AT(svg),
+     "write the pictures alone: the network as blocks with shapes and parameters; of programs the "
+     "loops in each other with iterations and shares, and memory over the step"},
+    {"top", "N", CMD_NUMBER, AT(top), "how many rows of each table to print", .usual = "12",
+     .most = 1000000},
+};
+static int inspect_command(int argc, char **argv);
+const cmd_spec cmd_inspect = {
+    .name = "inspect",
+    .summary = "what a file or folder of ttt holds, in words and pictures",
+    .usage = "FILE|DIR [options]",
+    .about = "Tells what something is and all about it: a bundle, a model, a checkpoint, a run, "
+             "prepared data, tensors (.safetensors), a state of a sequence, a saved executable, a "
+             "StableHLO program (text or bytecode), or an optimized program that ttt compile "
+             "--optimized wrote. What it is is told by its content.",
+    CMD_OPERANDS(operands_list),
+    CMD_OPTIONS(options),
+    .notes = "Memory over the step is an estimate: the arrays that are live while each instruction "
+             "runs, in the order the compiler chose; how it packs them is not in the program.",
+    .example = "ttt compile --preset 125m --step train --target tpu:v5e:2x2 --optimized step.pb\n"
+               "ttt inspect step.pb --html step.html",
+    .json = "everything as JSON",
+    .run = inspect_command,
+};
 
 enum { TOP = 12 };
 
@@ -59,18 +60,18 @@ static pjrt_status *write_picture(const json_t *about, const char *path)
     return st;
 }
 
-int cmd_inspect(int argc, char **argv)
+static int inspect_command(int argc, char **argv)
 {
     cmd_common common;
     cmd_operands operands;
     inspect_options chosen = {0};
     json_t *about;
-    int code = cmd_parse(&spec, argc, argv, &common, &chosen, &operands);
+    int code = cmd_parse(&cmd_inspect, argc, argv, &common, &chosen, &operands);
     if (code >= 0)
         return code;
     if (operands.count != 1)
-        return cmd_wrong_use(&spec, operands.count == 0 ? "which file or folder?"
-                                                        : "one file or folder at a time");
+        return cmd_wrong_use(&cmd_inspect, operands.count == 0 ? "which file or folder?"
+                                                               : "one file or folder at a time");
     pjrt_status *st = inspect(operands.items[0], &chosen, &about);
     if (st == NULL && chosen.html != NULL)
         st = write_page(about, chosen.html);

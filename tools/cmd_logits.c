@@ -13,27 +13,27 @@ typedef struct logits_options {
 } logits_options;
 
 static const cmd_option options[] = {
-    MODEL_RUN_OPTIONS(logits_options, run),
-    {"diagnostics", "", CMD_TEXT, offsetof(logits_options, diagnostics), 0, NULL},
+    MODEL_RUN_OPTIONS(logits_options, run, "the .npy file to write"),
+    {"diagnostics", "FILE", CMD_FILE, offsetof(logits_options, diagnostics),
+     "write what the learners did to a .npy file: [layers, 4, tokens], the error of a token's "
+     "reconstruction by the learner as it started, as it was at the start of the mini-batch, "
+     "before and after learning from that token; and print rates and norms of states. Of TTT "
+     "layers, in the dual form"},
 };
-static const char help[] =
-    "usage: ttt logits --model DIR --tokens 1,4,7 --out logits.npy [options]\n"
-    "\n"
-    "Writes the logits of the token after each of those given: a NumPy array [tokens, "
-    "vocabulary],\n"
-    "f32 (f64 with --dtype f64).\n"
-    "\n" MODEL_RUN_HELP "  --diagnostics F    write what the learners did to the .npy file F: "
-    "[layers, 4, tokens], the\n"
-    "                     error of a token's reconstruction by the learner as it started, as it "
-    "was\n"
-    "                     at the start of the mini-batch, before and after learning from that\n"
-    "                     token; and print rates and norms of states. Of TTT layers, in the dual\n"
-    "                     form\n"
-    "  --json             times, shapes, rates and norms as JSON\n"
-    "\n"
-    "example: ttt init --preset tiny model && \\\n"
-    "         ttt logits --model model --tokens 1,4,7,10,2 --out logits.npy\n";
-static const cmd_spec spec = {"logits", help, options, sizeof options / sizeof *options};
+static int logits_command(int argc, char **argv);
+const cmd_spec cmd_logits = {
+    .name = "logits",
+    .summary = "what a model says of some tokens",
+    .usage = "--model DIR --tokens 1,4,7 --out logits.npy [options]",
+    .about = "Writes the logits of the token after each of those given: a NumPy array [tokens, "
+             "vocabulary], f32 (f64 with --dtype f64).",
+    CMD_OPTIONS(options),
+    .example = "ttt init --preset tiny model\n"
+               "ttt logits --model model --tokens 1,4,7,10,2 --out logits.npy",
+    .json = "times, shapes, rates and norms as JSON",
+    .plugin = CMD_PLUGIN,
+    .run = logits_command,
+};
 
 static pjrt_shape host_shape(const hlo_shape *shape, int skip)
 {
@@ -112,14 +112,14 @@ static pjrt_status *report(const cmd_common *common, const logits_options *chose
     return run->task.diagnostics ? show_diagnostics(run, chosen->diagnostics, *json) : NULL;
 }
 
-int cmd_logits(int argc, char **argv)
+static int logits_command(int argc, char **argv)
 {
     cmd_common common;
     cmd_operands operands;
     logits_options chosen = {.run.program = PROGRAM_DEFAULTS};
-    int code = cmd_parse(&spec, argc, argv, &common, &chosen, &operands);
+    int code = cmd_parse(&cmd_logits, argc, argv, &common, &chosen, &operands);
     if (code < 0)
-        code = model_run_check(&spec, &operands, &chosen.run);
+        code = model_run_check(&cmd_logits, &operands, &chosen.run);
     if (code < 0) {
         model_run run = {
             .task = {.kind = TTT_TASK_LOGITS, .diagnostics = chosen.diagnostics != NULL}};

@@ -13,20 +13,24 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const char help[] =
-    "usage: ttt plugin-check PLUGIN [--json] [-v]\n"
-    "\n"
-    "Tries what a PJRT plugin can do and prints what it supports, lacks and breaks. PLUGIN is "
-    "cpu,\n"
-    "tpu, cuda or a path. A probe that crashes the plugin is reported, not fatal. Probes that "
-    "need\n"
-    "a device are skipped on a machine without it.\n"
-    "\n"
-    "  --json   one JSON object: probes, entries of the C API, extensions, versions\n"
-    "  -v       the entries and extensions too, and the plugin's own logs\n"
-    "\n"
-    "Exit code 1 when anything is broken.\n";
-static const cmd_spec spec = {"plugin-check", help, NULL, 0};
+static const cmd_option operands_list[] = {
+    {"PLUGIN", NULL, CMD_FILE, 0, "cpu, tpu, cuda or a path", .choices = cmd_plugins, .open = true},
+};
+static int plugin_check_command(int argc, char **argv);
+const cmd_spec cmd_plugin_check = {
+    .name = "plugin-check",
+    .summary = "what a plugin supports, lacks and breaks",
+    .usage = "PLUGIN [--json] [-v]",
+    .about = "Tries what a PJRT plugin can do and prints what it supports, lacks and breaks. A "
+             "probe that crashes the plugin is reported, not fatal. Probes that need a device are "
+             "skipped on a machine without it.",
+    CMD_OPERANDS(operands_list),
+    .notes = "The exit code is 1 when anything is broken.",
+    .example = "ttt plugin-check cpu",
+    .json = "one JSON object: probes, entries of the C API, extensions, versions",
+    .verbose = "the entries and extensions too, and the plugin's own logs",
+    .run = plugin_check_command,
+};
 
 enum { DETAIL = 400 };
 
@@ -202,15 +206,16 @@ static void print_text(const pjrt_plugin *plugin, const answer *answers, bool ve
     }
 }
 
-int cmd_plugin_check(int argc, char **argv)
+static int plugin_check_command(int argc, char **argv)
 {
     cmd_common common;
     cmd_operands operands;
-    int code = cmd_parse(&spec, argc, argv, &common, NULL, &operands);
+    int code = cmd_parse(&cmd_plugin_check, argc, argv, &common, NULL, &operands);
     if (code >= 0)
         return code;
     if (operands.count != 1)
-        return cmd_wrong_use(&spec, operands.count == 0 ? "which plugin?" : "one plugin at a time");
+        return cmd_wrong_use(&cmd_plugin_check,
+                             operands.count == 0 ? "which plugin?" : "one plugin at a time");
     answer *answers = calloc(n_probes, sizeof *answers);
     pjrt_plugin *plugin = NULL;
     pjrt_status *st = answers == NULL ? PJRT_NO_MEMORY("plugin-check") : NULL;

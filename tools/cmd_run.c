@@ -12,25 +12,32 @@ typedef struct run_options {
 } run_options;
 
 #define AT(member) offsetof(run_options, member)
-static const cmd_option options[] = {
-    {"model", "", CMD_TEXT, AT(model), 0, NULL},
-    {"cache", "", CMD_TEXT, AT(cache), 0, NULL},
-    {"rebuild", "", CMD_FLAG, AT(rebuild), 0, NULL},
-    TEXT_OPTIONS(run_options, text),
+static const cmd_option operands_list[] = {
+    {"BUNDLE", NULL, CMD_FOLDER, 0, "a folder that ttt export made"},
+    {"-", NULL, CMD_TEXT, 0, "read the prompt from standard input"},
 };
-static const char help[] =
-    "usage: ttt run BUNDLE (--prompt TEXT … | --file F | -) [options]\n"
-    "\n"
-    "Text that goes on from a prompt, by a bundle that ttt export made. All of the bundle is\n"
-    "checked first. Its executables are used when they were made by this plugin for this kind of\n"
-    "machine; else its programs are built from StableHLO, and a line says so. As many prompts\n"
-    "are continued side by side as the bundle was made for.\n"
-    "  --model DIR        the weights, of a bundle that has none\n"
-    "  --rebuild          build the programs even where there are executables\n"
-    "  --cache DIR        of programs that had to be built; none\n"
-    "  --plugin P         cpu (default), tpu, cuda or a path\n" TEXT_OPTIONS_HELP "\n"
-    "example: ttt run run.bundle --prompt \"Once upon a time\" --max-tokens 100 --seed 7\n";
-static const cmd_spec spec = {"run", help, options, sizeof options / sizeof *options};
+static const cmd_option options[] = {
+    TEXT_OPTIONS(run_options, text),
+    CMD_GROUP("the bundle"),
+    {"model", "DIR", CMD_FOLDER, AT(model), "the weights, of a bundle that has none"},
+    {"rebuild", NULL, CMD_FLAG, AT(rebuild), "build the programs even where there are executables"},
+    CMD_OPTION_CACHE(run_options, cache),
+};
+static int run_command(int argc, char **argv);
+const cmd_spec cmd_run = {
+    .name = "run",
+    .summary = "text that goes on from a prompt, by a bundle",
+    .usage = "BUNDLE (--prompt TEXT … | --file F | -) [options]",
+    .about = "Text that goes on from a prompt, by a bundle that ttt export made. All of the bundle "
+             "is checked first. Its executables are used when they were made by this plugin for "
+             "this kind of machine; else its programs are built from StableHLO, and a line says "
+             "so. As many prompts are continued side by side as the bundle was made for.",
+    CMD_OPERANDS(operands_list),
+    CMD_OPTIONS(options),
+    .example = "ttt run run.bundle --prompt \"Once upon a time\" --max-tokens 100 --seed 7",
+    .plugin = CMD_PLUGIN,
+    .run = run_command,
+};
 
 static pjrt_status *open_tokenizer(generator *g, const void *choice)
 {
@@ -69,12 +76,12 @@ static json_t *about(const generator *g)
                      g->use.target, "rebuilt", g->use.target == NULL, "why", g->use.why);
 }
 
-int cmd_run(int argc, char **argv)
+static int run_command(int argc, char **argv)
 {
     cmd_common common;
     cmd_operands operands;
     run_options chosen = {.text = TEXT_DEFAULTS};
-    int code = cmd_parse(&spec, argc, argv, &common, &chosen, &operands);
+    int code = cmd_parse(&cmd_run, argc, argv, &common, &chosen, &operands);
     if (code >= 0)
         return code;
     if (operands.count == 2 && strcmp(operands.items[1], "-") == 0 && chosen.text.file == NULL) {
@@ -82,11 +89,11 @@ int cmd_run(int argc, char **argv)
         operands.count = 1;
     }
     if (operands.count == 0)
-        return cmd_wrong_use(&spec, "which bundle?");
+        return cmd_wrong_use(&cmd_run, "which bundle?");
     if (operands.count > 1)
-        return cmd_wrong_use(&spec, "what is \"%s\"?", operands.items[1]);
+        return cmd_wrong_use(&cmd_run, "what is \"%s\"?", operands.items[1]);
     chosen.bundle = operands.items[0];
-    code = text_check(&spec, &chosen.text);
+    code = text_check(&cmd_run, &chosen.text);
     if (code >= 0)
         return code;
     text_model how = {open_tokenizer, open_engine, about, &chosen};

@@ -9,41 +9,26 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef struct options {
-    const char *text, *ids;
-    bool bos, eos, specials, skip;
-    int vocab;
-} options;
+#define OPERAND_TOKENIZER                                                                     \
+    {                                                                                         \
+        "TOKENIZER", NULL, CMD_FILE, 0,                                                       \
+            "bytes, a tokenizer.json of Hugging Face, a sentencepiece .model or a .tiktoken " \
+            "file, "                                                                          \
+            "whose pattern and special tokens follow from its name (cl100k_base.tiktoken …)", \
+            .choices = CMD_WORDS("bytes"), .open = true                                       \
+    }
 
-static const cmd_option option_list[] = {
-    {"text", "", CMD_TEXT, offsetof(options, text), 0, NULL},
-    {"ids", "", CMD_TEXT, offsetof(options, ids), 0, NULL},
-    {"bos", "", CMD_FLAG, offsetof(options, bos), 0, NULL},
-    {"eos", "", CMD_FLAG, offsetof(options, eos), 0, NULL},
-    {"specials", "", CMD_FLAG, offsetof(options, specials), 0, NULL},
-    {"skip-specials", "", CMD_FLAG, offsetof(options, skip), 0, NULL},
-    {"vocab", "a number of tokens", CMD_NUMBER, offsetof(options, vocab), 1 << 20, NULL},
-};
-static const char help[] =
-    "usage: ttt tokenizer encode TOKENIZER [FILE | --text T] [--bos] [--eos] [--specials]\n"
-    "       ttt tokenizer decode TOKENIZER [FILE | --ids 1,2,3] [--skip-specials]\n"
-    "       ttt tokenizer info TOKENIZER\n"
-    "       ttt tokenizer train OUT.json FILE … --vocab N\n"
-    "\n"
-    "  encode   text, of a file or of standard input, to numbers\n"
-    "  decode   numbers to text; spaces, commas or ends of lines are between them\n"
-    "  info     the kind of a tokenizer, its size and its special tokens\n"
-    "  train    a byte-level BPE of N tokens from texts, as a tokenizer.json\n"
-    "\n"
-    "TOKENIZER is \"bytes\", a tokenizer.json of Hugging Face, a sentencepiece .model or a "
-    ".tiktoken\n"
-    "file, whose pattern and special tokens follow from its name (cl100k_base.tiktoken …).\n"
-    "\n"
-    "  --bos, --eos       put these tokens before and after\n"
-    "  --specials         texts like <s> become the tokens of these names\n"
-    "  --skip-specials    leave such tokens out of the text\n";
-static const cmd_spec spec = {"tokenizer", help, option_list,
-                              sizeof option_list / sizeof *option_list};
+/* Opens the first of one or `most` operands, or says what is wrong; -1 to go on. */
+static int open_tokenizer(const cmd_spec *spec, const cmd_common *common,
+                          const cmd_operands *operands, int most, ttt_tokenizer **tokenizer)
+{
+    if (operands->count < 1)
+        return cmd_wrong_use(spec, "which tokenizer?");
+    if (operands->count > most)
+        return cmd_wrong_use(spec, "\"%s\" is one too many", operands->items[operands->count - 1]);
+    pjrt_status *st = ttt_tokenizer_open(operands->items[0], tokenizer);
+    return st == NULL ? -1 : cmd_fail(common, st);
+}
 
 /* The file that is the second operand, else standard input. */
 static pjrt_status *read_input(const cmd_operands *operands, char **bytes, size_t *size)
@@ -53,6 +38,35 @@ static pjrt_status *read_input(const cmd_operands *operands, char **bytes, size_
 
 /* ---- encode ------------------------------------------------------------------------------------
  */
+
+typedef struct encode_options {
+    const char *text;
+    bool bos, eos, specials;
+} encode_options;
+
+static const cmd_option encode_operands[] = {
+    OPERAND_TOKENIZER,
+    {"FILE", NULL, CMD_FILE, 0, "the text; without it and --text: standard input"},
+};
+static const cmd_option encode_list[] = {
+    {"text", "T", CMD_TEXT, offsetof(encode_options, text), "the text itself"},
+    {"bos", NULL, CMD_FLAG, offsetof(encode_options, bos),
+     "put the token of a beginning before it"},
+    {"eos", NULL, CMD_FLAG, offsetof(encode_options, eos), "put the token of an end after it"},
+    {"specials", NULL, CMD_FLAG, offsetof(encode_options, specials),
+     "texts like <s> become the tokens of these names"},
+};
+static int encode_command(int argc, char **argv);
+static const cmd_spec tokenizer_encode = {
+    .name = "tokenizer encode",
+    .summary = "text, of a file or of standard input, to numbers",
+    .usage = "TOKENIZER [FILE | --text T] [--bos] [--eos] [--specials]",
+    .about = "Text, of a file or of standard input, to numbers.",
+    CMD_OPERANDS(encode_operands),
+    CMD_OPTIONS(encode_list),
+    .example = "ttt tokenizer encode tokenizer.json --text \"Once upon a time\" --bos",
+    .run = encode_command,
+};
 
 static int print_ids(const cmd_common *common, const ttt_ids *ids)
 {
@@ -68,7 +82,7 @@ static int print_ids(const cmd_common *common, const ttt_ids *ids)
     return CMD_OK;
 }
 
-static pjrt_status *encode_input(const ttt_tokenizer *tokenizer, const options *chosen,
+static pjrt_status *encode_input(const ttt_tokenizer *tokenizer, const encode_options *chosen,
                                  const cmd_operands *operands, ttt_ids *ids)
 {
     ttt_encoder *encoder = NULL;
@@ -87,18 +101,53 @@ static pjrt_status *encode_input(const ttt_tokenizer *tokenizer, const options *
     return st;
 }
 
-static int encode(const cmd_common *common, const ttt_tokenizer *tokenizer, const options *chosen,
-                  const cmd_operands *operands)
+static int encode_command(int argc, char **argv)
 {
+    cmd_common common;
+    cmd_operands operands;
+    encode_options chosen = {0};
+    ttt_tokenizer *tokenizer = NULL;
     ttt_ids ids = {0};
-    pjrt_status *st = encode_input(tokenizer, chosen, operands, &ids);
-    int code = st != NULL ? cmd_fail(common, st) : print_ids(common, &ids);
+    int code = cmd_parse(&tokenizer_encode, argc, argv, &common, &chosen, &operands);
+    if (code < 0)
+        code = open_tokenizer(&tokenizer_encode, &common, &operands, 2, &tokenizer);
+    if (code >= 0)
+        return code;
+    pjrt_status *st = encode_input(tokenizer, &chosen, &operands, &ids);
+    code = st != NULL ? cmd_fail(&common, st) : print_ids(&common, &ids);
     free(ids.list);
+    ttt_tokenizer_free(tokenizer);
     return code;
 }
 
 /* ---- decode ------------------------------------------------------------------------------------
  */
+
+typedef struct decode_options {
+    const char *ids;
+    bool skip;
+} decode_options;
+
+static const cmd_option decode_operands[] = {
+    OPERAND_TOKENIZER,
+    {"FILE", NULL, CMD_FILE, 0, "the numbers; without it and --ids: standard input"},
+};
+static const cmd_option decode_list[] = {
+    {"ids", "1,2,3", CMD_TEXT, offsetof(decode_options, ids), "the numbers themselves"},
+    {"skip-specials", NULL, CMD_FLAG, offsetof(decode_options, skip),
+     "leave tokens like <s> out of the text"},
+};
+static int decode_command(int argc, char **argv);
+static const cmd_spec tokenizer_decode = {
+    .name = "tokenizer decode",
+    .summary = "numbers to text",
+    .usage = "TOKENIZER [FILE | --ids 1,2,3] [--skip-specials]",
+    .about = "Numbers to text; spaces, commas or ends of lines are between them.",
+    CMD_OPERANDS(decode_operands),
+    CMD_OPTIONS(decode_list),
+    .example = "ttt tokenizer decode tokenizer.json --ids 1,17,4",
+    .run = decode_command,
+};
 
 /* Numbers with anything of ", \t\r\n" between them. */
 static pjrt_status *parse_ids(const char *text, ttt_ids *ids)
@@ -155,8 +204,8 @@ static pjrt_status *decode_whole(const ttt_tokenizer *tokenizer, const ttt_ids *
     return st;
 }
 
-static int decode(const cmd_common *common, const ttt_tokenizer *tokenizer, const options *chosen,
-                  const cmd_operands *operands)
+static int decode(const cmd_common *common, const ttt_tokenizer *tokenizer,
+                  const decode_options *chosen, const cmd_operands *operands)
 {
     ttt_ids ids = {0};
     char *input = NULL, *text = NULL;
@@ -184,8 +233,36 @@ static int decode(const cmd_common *common, const ttt_tokenizer *tokenizer, cons
     return code;
 }
 
+static int decode_command(int argc, char **argv)
+{
+    cmd_common common;
+    cmd_operands operands;
+    decode_options chosen = {0};
+    ttt_tokenizer *tokenizer = NULL;
+    int code = cmd_parse(&tokenizer_decode, argc, argv, &common, &chosen, &operands);
+    if (code < 0)
+        code = open_tokenizer(&tokenizer_decode, &common, &operands, 2, &tokenizer);
+    if (code >= 0)
+        return code;
+    code = decode(&common, tokenizer, &chosen, &operands);
+    ttt_tokenizer_free(tokenizer);
+    return code;
+}
+
 /* ---- info --------------------------------------------------------------------------------------
  */
+
+static const cmd_option info_operands[] = {OPERAND_TOKENIZER};
+static int info_command(int argc, char **argv);
+static const cmd_spec tokenizer_info = {
+    .name = "tokenizer info",
+    .summary = "the kind of a tokenizer, its size and its special tokens",
+    .usage = "TOKENIZER",
+    .about = "The kind of a tokenizer, its size and its special tokens.",
+    CMD_OPERANDS(info_operands),
+    .example = "ttt tokenizer info bytes",
+    .run = info_command,
+};
 
 static json_t *mark_json(int32_t id)
 {
@@ -222,8 +299,47 @@ static int info(const cmd_common *common, const ttt_tokenizer *tokenizer)
     return CMD_OK;
 }
 
+static int info_command(int argc, char **argv)
+{
+    cmd_common common;
+    cmd_operands operands;
+    ttt_tokenizer *tokenizer = NULL;
+    int code = cmd_parse(&tokenizer_info, argc, argv, &common, NULL, &operands);
+    if (code < 0)
+        code = open_tokenizer(&tokenizer_info, &common, &operands, 1, &tokenizer);
+    if (code >= 0)
+        return code;
+    code = info(&common, tokenizer);
+    ttt_tokenizer_free(tokenizer);
+    return code;
+}
+
 /* ---- train -------------------------------------------------------------------------------------
  */
+
+typedef struct train_options {
+    int vocab;
+} train_options;
+
+static const cmd_option train_operands[] = {
+    {"OUT.json", NULL, CMD_FILE, 0, "the file to write"},
+    {"FILE …", NULL, CMD_FILE, 0, "the texts"},
+};
+static const cmd_option train_list[] = {
+    {"vocab", "N", CMD_NUMBER, offsetof(train_options, vocab), "how many tokens it is to have",
+     .most = 1 << 20},
+};
+static int train_command(int argc, char **argv);
+static const cmd_spec tokenizer_train = {
+    .name = "tokenizer train",
+    .summary = "a byte-level BPE from texts, as a tokenizer.json",
+    .usage = "OUT.json FILE … --vocab N",
+    .about = "Learns a byte-level BPE of N tokens from texts, and writes it as a tokenizer.json.",
+    CMD_OPERANDS(train_operands),
+    CMD_OPTIONS(train_list),
+    .example = "ttt tokenizer train tokenizer.json corpus/*.txt --vocab 4096",
+    .run = train_command,
+};
 
 static void show_progress(void *ctx, int64_t done, int64_t all)
 {
@@ -233,20 +349,30 @@ static void show_progress(void *ctx, int64_t done, int64_t all)
                 done == all ? "\n" : "");
 }
 
+<<<<<<< HEAD
 static int train(const cmd_common *common, const options *chosen, const cmd_operands *operands)
+=======
+static pjrt_status *train_from(ttt_bpe_trainer *trainer, const char *path)
+{
+    char *bytes;
+    size_t size;
+    PJRT_TRY(cmd_read_file(path, &bytes, &size));
+    pjrt_status *st = ttt_bpe_trainer_add(trainer, bytes, size);
+    free(bytes);
+    return st;
+}
+
+static int train(const cmd_common *common, int vocab, const cmd_operands *operands)
+>>>>>>> table
 {
     ttt_bpe_trainer *trainer = NULL;
     double start = cmd_seconds();
-    if (operands->count < 2)
-        return cmd_wrong_use(&spec, "train needs the file to write and at least one to read");
-    if (chosen->vocab == 0)
-        return cmd_wrong_use(&spec, "train needs --vocab");
     bool watched = !common->json && isatty(STDERR_FILENO);
     pjrt_status *st = ttt_bpe_trainer_new(&trainer);
     for (int i = 1; st == NULL && i < operands->count; i++)
         st = texts_learn(trainer, operands->items[i]);
     if (st == NULL)
-        st = ttt_bpe_trainer_write(trainer, chosen->vocab, operands->items[0],
+        st = ttt_bpe_trainer_write(trainer, vocab, operands->items[0],
                                    watched ? show_progress : NULL, NULL);
     ttt_bpe_trainer_free(trainer);
     if (st != NULL)
@@ -254,40 +380,35 @@ static int train(const cmd_common *common, const options *chosen, const cmd_oper
     double seconds = cmd_seconds() - start;
     if (common->json)
         return cmd_print_json(json_pack("{s:s, s:i, s:f}", "file", operands->items[0], "vocab",
-                                        chosen->vocab, "seconds", seconds));
-    printf("%s: %d tokens in %.2f s\n", operands->items[0], chosen->vocab, seconds);
+                                        vocab, "seconds", seconds));
+    printf("%s: %d tokens in %.2f s\n", operands->items[0], vocab, seconds);
     return CMD_OK;
 }
 
-int cmd_tokenizer(int argc, char **argv)
+static int train_command(int argc, char **argv)
 {
-    options chosen = {0};
     cmd_common common;
     cmd_operands operands;
-    ttt_tokenizer *tokenizer;
-    int code = cmd_parse(&spec, argc, argv, &common, &chosen, &operands);
+    train_options chosen = {0};
+    int code = cmd_parse(&tokenizer_train, argc, argv, &common, &chosen, &operands);
     if (code >= 0)
         return code;
-    const char *verb = operands.count > 0 ? operands.items[0] : "";
-    operands.items++;
-    operands.count--;
-    if (strcmp(verb, "train") == 0)
-        return train(&common, &chosen, &operands);
-    if (strcmp(verb, "encode") != 0 && strcmp(verb, "decode") != 0 && strcmp(verb, "info") != 0)
-        return cmd_wrong_use(&spec, "say encode, decode, info or train");
-    if (operands.count < 1)
-        return cmd_wrong_use(&spec, "which tokenizer?");
-    if (operands.count > (strcmp(verb, "info") == 0 ? 1 : 2))
-        return cmd_wrong_use(&spec, "\"%s\" is one too many", operands.items[operands.count - 1]);
-    pjrt_status *st = ttt_tokenizer_open(operands.items[0], &tokenizer);
-    if (st != NULL)
-        return cmd_fail(&common, st);
-    if (strcmp(verb, "encode") == 0)
-        code = encode(&common, tokenizer, &chosen, &operands);
-    else if (strcmp(verb, "decode") == 0)
-        code = decode(&common, tokenizer, &chosen, &operands);
-    else
-        code = info(&common, tokenizer);
-    ttt_tokenizer_free(tokenizer);
-    return code;
+    if (operands.count < 2)
+        return cmd_wrong_use(&tokenizer_train,
+                             "it needs the file to write and at least one to read");
+    if (chosen.vocab == 0)
+        return cmd_wrong_use(&tokenizer_train, "it needs --vocab");
+    return train(&common, chosen.vocab, &operands);
 }
+
+const cmd_spec cmd_tokenizer = {
+    .name = "tokenizer",
+    .summary = "text to numbers and back, and training for it",
+    .usage = "encode TOKENIZER [FILE | --text T] [--bos] [--eos] [--specials]\n"
+             "decode TOKENIZER [FILE | --ids 1,2,3] [--skip-specials]\n"
+             "info TOKENIZER\n"
+             "train OUT.json FILE … --vocab N",
+    .about = "Text to numbers and back, what a tokenizer is, and training one.",
+    .commands = (const cmd_spec *const[]){&tokenizer_encode, &tokenizer_decode, &tokenizer_info,
+                                          &tokenizer_train, NULL},
+};

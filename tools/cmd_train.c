@@ -10,13 +10,6 @@
 #include <string.h>
 #include <time.h>
 
-static const cmd_spec *train_spec(void)
-{
-    static cmd_spec spec = {"train", train_help, train_option_list, 0};
-    spec.n_options = train_option_count;
-    return &spec;
-}
-
 /* ---- lines -------------------------------------------------------------------------------------
  */
 
@@ -228,13 +221,13 @@ static int show_summary(const showing *s, const ttt_train_summary *u, const ttt_
 static int check_use(const cmd_operands *operands, const train_choices *c)
 {
     if (operands->count > 0)
-        return cmd_wrong_use(train_spec(), "what is \"%s\"?", operands->items[0]);
+        return cmd_wrong_use(&cmd_train, "what is \"%s\"?", operands->items[0]);
     if (c->data == NULL)
-        return cmd_wrong_use(train_spec(), "--data is missing: a folder of ttt data prepare");
+        return cmd_wrong_use(&cmd_train, "--data is missing: a folder of ttt data prepare");
     if (c->run == NULL)
-        return cmd_wrong_use(train_spec(), "--run is missing: the folder to train in");
+        return cmd_wrong_use(&cmd_train, "--run is missing: the folder to train in");
     if (c->resume != NULL && strcmp(c->resume, "auto") != 0)
-        return cmd_wrong_use(train_spec(), "--resume is auto or not there");
+        return cmd_wrong_use(&cmd_train, "--resume is auto or not there");
     return -1;
 }
 
@@ -322,17 +315,17 @@ static int join_and_train(const train_choices *c, cmd_common *common, const char
     return code;
 }
 
-int cmd_train(int argc, char **argv)
+int train_command(int argc, char **argv)
 {
     cmd_common common;
     cmd_operands operands;
     train_choices chosen = TRAIN_CHOICES;
     char *command = command_line(argc, argv);
-    int code = cmd_parse(train_spec(), argc, argv, &common, &chosen, &operands);
+    int code = cmd_parse(&cmd_train, argc, argv, &common, &chosen, &operands);
     if (code < 0)
         code = check_use(&operands, &chosen);
     if (code < 0)
-        code = world_check_use(train_spec(), &chosen.world);
+        code = world_check_use(&cmd_train, &chosen.world);
     if (code < 0)
         code = join_and_train(&chosen, &common, command);
     free(command);

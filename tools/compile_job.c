@@ -28,6 +28,11 @@ static bool find_step(const char *name, ttt_task_kind *kind)
     return false;
 }
 
+const char *compile_step_name(int index)
+{
+    return (size_t)index < sizeof steps / sizeof *steps ? steps[index].name : NULL;
+}
+
 bool compile_step_exists(const char *name)
 {
     ttt_task_kind kind;

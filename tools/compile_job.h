@@ -37,8 +37,9 @@ typedef struct compile_job {
     double build_seconds;
 } compile_job;
 
-/* The names of --step, for messages. */
+/* The names of --step, for messages and one by one (NULL past the last). */
 #define COMPILE_STEPS "train, eval, forward, prefill or decode"
+const char *compile_step_name(int index);
 bool compile_step_exists(const char *name);
 
 /* What the options say, without compiling: network, mesh, parameters and task. */

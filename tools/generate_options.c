@@ -19,28 +19,6 @@ bool text_list_add(const char *text, void *field)
     return true;
 }
 
-bool engine_set_dtype(const char *text, void *field)
-{
-    hlo_type *type = field;
-    *type = strcmp(text, "bf16") == 0 ? HLO_BF16 : HLO_F32;
-    return strcmp(text, hlo_type_name(*type)) == 0;
-}
-
-bool engine_set_weights(const char *text, void *field)
-{
-    static const struct {
-        const char *name;
-        hlo_type type;
-    } types[] = {{"f32", HLO_F32}, {"bf16", HLO_BF16}, {"s8", HLO_S8}};
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        if (strcmp(text, types[i].name) == 0) {
-            *(hlo_type *)field = types[i].type;
-            return true;
-        }
-    }
-    return false;
-}
-
 bool sampling_set_real(const char *text, void *field)
 {
     char *end;

@@ -21,59 +21,104 @@ typedef struct engine_choice {
     bool no_kernels;
 } engine_choice;
 
-#define ENGINE_OPTIONS(type, member)                                                             \
-    {"model", "", CMD_TEXT, offsetof(type, member.model), 0, NULL},                              \
-        {"tokenizer", "", CMD_TEXT, offsetof(type, member.tokenizer), 0, NULL},                  \
-        {"cache", "", CMD_TEXT, offsetof(type, member.cache), 0, NULL},                          \
-        {"dtype", "f32 or bf16", CMD_CUSTOM, offsetof(type, member.dtype), 0, engine_set_dtype}, \
-        {"weights", "f32, bf16 or s8", CMD_CUSTOM, offsetof(type, member.weights),               \
-         0,         engine_set_weights},                                                         \
-        {"no-kernels", "", CMD_FLAG, offsetof(type, member.no_kernels), 0, NULL},                \
-        {"context", "a number of tokens", CMD_NUMBER, offsetof(type, member.context), 1 << 30,   \
-         NULL},                                                                                  \
-    {                                                                                            \
-        "span", "a number of tokens", CMD_NUMBER, offsetof(type, member.span), 1 << 20, NULL     \
-    }
-bool engine_set_dtype(const char *text, void *field);
-bool engine_set_weights(const char *text, void *field);
-#define ENGINE_OPTIONS_HELP                                                                      \
-    "  --model DIR        a folder with config.json and model.safetensors, or of a run: its\n"   \
-    "                     newest checkpoint\n"                                                   \
-    "  --tokenizer F      bytes or a tokenizer's file; default: the one beside the model, or\n"  \
-    "                     beside its run\n"                                                      \
-    "  --dtype T          of activations and products: f32 (default) or bf16\n"                  \
-    "  --weights T        of matrices in memory: f32 (default), bf16 or s8, which is a quarter " \
-    "of\n"                                                                                       \
-    "                     the memory and of the time of a token\n"                               \
-    "  --no-kernels       leave all to the compiler\n"                                           \
-    "  --context N        the longest sequence that attention remembers; others need none\n"     \
-    "  --span N           tokens that reading takes at once, at most (512)\n"                    \
-    "  --cache DIR        of compiled programs; none\n"                                          \
-    "  --plugin P         cpu (default), tpu, cuda or a path\n"
-
-#define SAMPLING_OPTIONS(type, member)                                                            \
-    {"temperature",    "a number", CMD_CUSTOM, offsetof(type, member.temperature), 0,             \
-     sampling_set_real},                                                                          \
-        {"top-k", "a number of tokens", CMD_CUSTOM, offsetof(type, member.top_k),                 \
-         0,       sampling_set_count},                                                            \
-        {"top-p", "a number", CMD_CUSTOM, offsetof(type, member.top_p), 0, sampling_set_real},    \
-        {"min-p", "a number", CMD_CUSTOM, offsetof(type, member.min_p), 0, sampling_set_real},    \
-        {"repetition-penalty", "a number", CMD_CUSTOM, offsetof(type, member.repetition), 0,      \
-         sampling_set_real},                                                                      \
-        {"repetition-window", "a number of tokens", CMD_CUSTOM, offsetof(type, member.window), 0, \
-         sampling_set_count},                                                                     \
+#define ENGINE_OPTION_MODEL(type, member)                                                         \
     {                                                                                             \
-        "seed", "a number", CMD_CUSTOM, offsetof(type, member.seed), 0, cmd_set_seed              \
+        "model", "DIR", CMD_FOLDER, offsetof(type, member.model),                                 \
+            "a folder with config.json and model.safetensors, or of a run: its newest checkpoint" \
+    }
+#define ENGINE_OPTION_TOKENIZER(type, member)                                                     \
+    {                                                                                             \
+        "tokenizer", "FILE", CMD_FILE, offsetof(type, member.tokenizer),                          \
+            "bytes, or a tokenizer's file; default: the one beside the model, or beside its run", \
+            .choices = CMD_WORDS("bytes"), .open = true                                           \
+    }
+#define ENGINE_OPTION_DTYPE(type, member)                                                      \
+    {                                                                                          \
+        "dtype", "T", CMD_CUSTOM, offsetof(type, member.dtype), "of activations and products", \
+            .usual = "f32", .choices = CMD_WORDS("f32", "bf16"), .set = model_set_type         \
+    }
+#define ENGINE_OPTION_WEIGHTS(type, member, text)                                            \
+    {                                                                                        \
+        "weights", "T", CMD_CUSTOM, offsetof(type, member.weights), text,                    \
+            .usual = "f32", .choices = CMD_WORDS("f32", "bf16", "s8"), .set = model_set_type \
+    }
+#define ENGINE_OPTION_SPAN(type, member)                                                  \
+    {                                                                                     \
+        "span", "N", CMD_NUMBER, offsetof(type, member.span),                             \
+            "tokens that reading takes at once, at most", .usual = "512", .most = 1 << 20 \
+    }
+#define ENGINE_OPTIONS(type, member)                                                               \
+    CMD_GROUP("the model"), ENGINE_OPTION_MODEL(type, member),                                     \
+        ENGINE_OPTION_TOKENIZER(type, member), ENGINE_OPTION_DTYPE(type, member),                  \
+        ENGINE_OPTION_WEIGHTS(type, member,                                                        \
+                              "of matrices in memory: f32, bf16 or s8, which is a quarter of the " \
+                              "memory and of the time of a token"),                                \
+        {"no-kernels", NULL, CMD_FLAG, offsetof(type, member.no_kernels),                          \
+         "leave all to the compiler"},                                                             \
+        {"context",                                                                                \
+         "N",                                                                                      \
+         CMD_NUMBER,                                                                               \
+         offsetof(type, member.context),                                                           \
+         "the longest sequence that attention remembers; others need none",                        \
+         .most = 1 << 30},                                                                         \
+        ENGINE_OPTION_SPAN(type, member), CMD_OPTION_CACHE(type, member.cache)
+
+#define SAMPLING_OPTIONS(type, member)                                                             \
+    CMD_GROUP("the choice of tokens"),                                                             \
+        {"temperature",                                                                            \
+         "X",                                                                                      \
+         CMD_CUSTOM,                                                                               \
+         offsetof(type, member.temperature),                                                       \
+         "0: always the likeliest token",                                                          \
+         .usual = "0.8",                                                                           \
+         .set = sampling_set_real,                                                                 \
+         .what = "a number"},                                                                      \
+        {"top-k",                                                                                  \
+         "N",                                                                                      \
+         CMD_CUSTOM,                                                                               \
+         offsetof(type, member.top_k),                                                             \
+         "of the N likeliest; 0: of all",                                                          \
+         .usual = "0",                                                                             \
+         .set = sampling_set_count,                                                                \
+         .what = "a number of tokens"},                                                            \
+        {"top-p",                                                                                  \
+         "X",                                                                                      \
+         CMD_CUSTOM,                                                                               \
+         offsetof(type, member.top_p),                                                             \
+         "of the likeliest that together have this share",                                         \
+         .usual = "0.95",                                                                          \
+         .set = sampling_set_real,                                                                 \
+         .what = "a number"},                                                                      \
+        {"min-p",                                                                                  \
+         "X",                                                                                      \
+         CMD_CUSTOM,                                                                               \
+         offsetof(type, member.min_p),                                                             \
+         "of those at least this share as likely as the likeliest",                                \
+         .usual = "0",                                                                             \
+         .set = sampling_set_real,                                                                 \
+         .what = "a number"},                                                                      \
+        {"repetition-penalty",                                                                     \
+         "X",                                                                                      \
+         CMD_CUSTOM,                                                                               \
+         offsetof(type, member.repetition),                                                        \
+         "on tokens of the last --repetition-window; 1: none",                                     \
+         .usual = "1",                                                                             \
+         .set = sampling_set_real,                                                                 \
+         .what = "a number"},                                                                      \
+        {"repetition-window",                                                                      \
+         "N",                                                                                      \
+         CMD_CUSTOM,                                                                               \
+         offsetof(type, member.window),                                                            \
+         "the tokens that --repetition-penalty looks back to",                                     \
+         .usual = "64",                                                                            \
+         .set = sampling_set_count,                                                                \
+         .what = "a number of tokens"},                                                            \
+    {                                                                                              \
+        "seed", "N", CMD_CUSTOM, offsetof(type, member.seed), "the same seed gives the same text", \
+            .usual = "0", .set = cmd_set_seed, .what = "a whole number from 0"                     \
     }
 bool sampling_set_real(const char *text, void *field);
 bool sampling_set_count(const char *text, void *field);
-#define SAMPLING_OPTIONS_HELP                                                                \
-    "  --temperature X    0: always the likeliest token; default 0.8\n"                      \
-    "  --top-k N          of the N likeliest; 0: of all (default)\n"                         \
-    "  --top-p X          of the likeliest that together have this share (0.95)\n"           \
-    "  --min-p X          of those at least this share as likely as the likeliest (0)\n"     \
-    "  --repetition-penalty X   on tokens of the last --repetition-window N (64); 1: none\n" \
-    "  --seed N           the same seed gives the same text (0)\n"
 #define SAMPLING_DEFAULTS ((ttt_sampling){.temperature = 0.8, .top_p = 0.95})
 
 /* A model that can be talked to. */

@@ -14,27 +14,42 @@ typedef struct text_options {
 } text_options;
 #define TEXT_DEFAULTS ((text_options){.sampling = SAMPLING_DEFAULTS})
 
-#define TEXT_OPTIONS(type, member)                                                                 \
-    SAMPLING_OPTIONS(type, member.sampling),                                                       \
-        {"prompt", "one of at most 64", CMD_CUSTOM, offsetof(type, member.prompts),                \
-         0,        text_list_add},                                                                 \
-        {"file", "", CMD_TEXT, offsetof(type, member.file), 0, NULL},                              \
-        {"max-tokens", "a number of tokens", CMD_NUMBER, offsetof(type, member.most), 1 << 30,     \
-         NULL},                                                                                    \
-        {"stop", "one of at most 64", CMD_CUSTOM, offsetof(type, member.stops), 0, text_list_add}, \
-        {"logprobs", "", CMD_FLAG, offsetof(type, member.logprobs), 0, NULL},                      \
-        {"ignore-eos", "", CMD_FLAG, offsetof(type, member.ignore_eos), 0, NULL},                  \
-        {"state-in", "", CMD_TEXT, offsetof(type, member.state_in), 0, NULL},                      \
-    {                                                                                              \
-        "state-out", "", CMD_TEXT, offsetof(type, member.state_out), 0, NULL                       \
-    }
-#define TEXT_OPTIONS_HELP                                                                      \
-    "  --max-tokens N     how many to make, at most (256)\n" SAMPLING_OPTIONS_HELP             \
-    "  --stop TEXT        ends it, and is not printed; may be repeated\n"                      \
-    "  --ignore-eos       the end of a document does not end it\n"                             \
-    "  --logprobs         every token with the logarithm of its probability, after the text\n" \
-    "  --state-in F       go on from a state; the prompt is what follows\n"                    \
-    "  --state-out F      keep the state at the end, of one prompt\n"
+#define TEXT_OPTIONS(type, member)                                             \
+    CMD_GROUP("the text"),                                                     \
+        {"prompt",                                                             \
+         "TEXT",                                                               \
+         CMD_CUSTOM,                                                           \
+         offsetof(type, member.prompts),                                       \
+         "what the text goes on from",                                         \
+         .repeats = true,                                                      \
+         .set = text_list_add,                                                 \
+         .what = "one of at most 64"},                                         \
+        {"file", "FILE", CMD_FILE, offsetof(type, member.file),                \
+         "a file with the prompt; - is standard input"},                       \
+        {"max-tokens",                                                         \
+         "N",                                                                  \
+         CMD_NUMBER,                                                           \
+         offsetof(type, member.most),                                          \
+         "how many to make, at most",                                          \
+         .usual = "256",                                                       \
+         .most = 1 << 30},                                                     \
+        {"stop",                                                               \
+         "TEXT",                                                               \
+         CMD_CUSTOM,                                                           \
+         offsetof(type, member.stops),                                         \
+         "ends it, and is not printed",                                        \
+         .repeats = true,                                                      \
+         .set = text_list_add,                                                 \
+         .what = "one of at most 64"},                                         \
+        {"ignore-eos", NULL, CMD_FLAG, offsetof(type, member.ignore_eos),      \
+         "the end of a document does not end it"},                             \
+        {"logprobs", NULL, CMD_FLAG, offsetof(type, member.logprobs),          \
+         "every token with the logarithm of its probability, after the text"}, \
+        {"state-in", "FILE", CMD_FILE, offsetof(type, member.state_in),        \
+         "go on from a state; the prompt is what follows"},                    \
+        {"state-out", "FILE", CMD_FILE, offsetof(type, member.state_out),      \
+         "keep the state at the end, of one prompt"},                          \
+        SAMPLING_OPTIONS(type, member.sampling)
 
 /* How a generator comes to be, first its tokenizer and then its engine, and what --json says of
  * it. */

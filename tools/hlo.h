@@ -21,8 +21,12 @@ void hlo_overrides_free(hlo_overrides *overrides);
  * serialized HloModuleProto files (.pb) are told apart by name. */
 pjrt_status *hlo_read_program(const char *path, char **bytes, pjrt_program *program);
 
-int hlo_run(int argc, char **argv);
-int hlo_compile(int argc, char **argv);
-int hlo_example(int argc, char **argv);
+#define HLO_OPTION_XLA(type, member)                                                               \
+    {                                                                                              \
+        "xla", "NAME=VALUE", CMD_CUSTOM, offsetof(type, member), "an XLA option for this compile", \
+            .repeats = true, .set = hlo_overrides_add, .what = "NAME=VALUE"                        \
+    }
+
+extern const cmd_spec hlo_run, hlo_compile, hlo_example;
 
 #endif

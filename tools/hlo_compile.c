@@ -6,32 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char help[] =
-    "usage: ttt hlo compile FILE --target T [options]\n"
-    "       ttt hlo compile --target list\n"
-    "\n"
-    "Compiles a StableHLO program with the target's own compiler, whether its chips are here or\n"
-    "not, and reports memory, cost, loops and collectives of the compiled program, per chip.\n"
-    "\n"
-    "  --target T         cpu, or ahead of time: tpu:GENERATION:TOPOLOGY (tpu:v5e:16x16),\n"
-    "                     cuda:CHIP[:GPUS] (cuda:a100-sxm-40gb, cuda:h100-sxm:8); \"list\" prints "
-    "them\n"
-    "  --partitions N     over how many devices the program's shardings spread it (default 1)\n"
-    "  --replicas N       how many copies of that run side by side (default 1)\n"
-    "  --save FILE        write the executable, with a stamp that ttt checks when it loads it\n"
-    "  --optimized FILE   write the optimized program, a serialized HloModuleProto\n"
-    "  --ffi NAME         let the program call the custom call NAME (a stand-in handler: the\n"
-    "                     program compiles, it cannot run); may be given several times\n"
-    "  --xla NAME=VALUE   an XLA option for this compile; may be given several times\n"
-    "  --top N            how many rows of each table to print (default 8)\n"
-    "  --json             everything as JSON\n"
-    "\n"
-    "Flops and bytes count a loop's body as often as it runs. Cycles are the TPU compiler's own\n"
-    "estimates: good for comparing programs, not a time.\n"
-    "\n"
-    "example: ttt hlo compile tools/examples/sharded_matmul.mlir --target tpu:v5e:16x16 \\\n"
-    "             --partitions 256 --json\n";
-
 enum { MAX_FFI = 64 };
 
 typedef struct ffi_names {
@@ -56,17 +30,48 @@ typedef struct compile_options {
 } compile_options;
 
 #define AT(field) offsetof(compile_options, field)
-static const cmd_option options[] = {
-    {"target", "a target", CMD_TEXT, AT(target)},
-    {"partitions", "a number of devices", CMD_NUMBER, AT(partitions), .most = 1 << 20},
-    {"replicas", "a number of devices", CMD_NUMBER, AT(replicas), .most = 1 << 20},
-    {"save", "a path", CMD_TEXT, AT(save)},
-    {"optimized", "a path", CMD_TEXT, AT(optimized)},
-    {"ffi", "a name", CMD_CUSTOM, AT(ffi), .set = add_ffi_name},
-    {"xla", "NAME=VALUE", CMD_CUSTOM, AT(overrides), .set = hlo_overrides_add},
-    {"top", "a positive number", CMD_NUMBER, AT(top), .most = 1000000},
+static const cmd_option operands_list[] = {
+    {"FILE", NULL, CMD_FILE, 0, "a StableHLO program"},
 };
-static const cmd_spec spec = {"hlo compile", help, options, sizeof options / sizeof *options};
+static const cmd_option options[] = {
+    {"target", "T", CMD_TEXT, AT(target),
+     "cpu, or ahead of time: tpu:GENERATION:TOPOLOGY (tpu:v5e:16x16), cuda:CHIP[:GPUS] "
+     "(cuda:a100-sxm-40gb, cuda:h100-sxm:8); \"list\" prints them",
+     .choice = cmd_target_name, .open = true},
+    {"partitions", "N", CMD_NUMBER, AT(partitions),
+     "over how many devices the program's shardings spread it", .usual = "1", .most = 1 << 20},
+    {"replicas", "N", CMD_NUMBER, AT(replicas), "how many copies of that run side by side",
+     .usual = "1", .most = 1 << 20},
+    {"save", "FILE", CMD_FILE, AT(save),
+     "write the executable, with a stamp that ttt checks when it loads it"},
+    {"optimized", "FILE", CMD_FILE, AT(optimized),
+     "write the optimized program, a serialized HloModuleProto"},
+    {"ffi", "NAME", CMD_CUSTOM, AT(ffi),
+     "let the program call the custom call NAME (a stand-in handler: the program compiles, it "
+     "cannot run)",
+     .repeats = true, .set = add_ffi_name, .what = "a name"},
+    HLO_OPTION_XLA(compile_options, overrides),
+    {"top", "N", CMD_NUMBER, AT(top), "how many rows of each table to print", .usual = "8",
+     .most = 1000000},
+};
+static int compile_command(int argc, char **argv);
+const cmd_spec hlo_compile = {
+    .name = "hlo compile",
+    .summary = "compile a program for a target, present or not",
+    .usage = "FILE --target T [options]\n"
+             "--target list",
+    .about = "Compiles a StableHLO program with the target's own compiler, whether its chips are "
+             "here or not, and reports memory, cost, loops and collectives of the compiled "
+             "program, per chip.",
+    CMD_OPERANDS(operands_list),
+    CMD_OPTIONS(options),
+    .notes = "Flops and bytes count a loop's body as often as it runs. Cycles are the TPU "
+             "compiler's own estimates: good for comparing programs, not a time.",
+    .example = "ttt hlo compile tools/examples/sharded_matmul.mlir --target tpu:v5e:16x16 \\\n"
+               "    --partitions 256 --json",
+    .json = "everything as JSON",
+    .run = compile_command,
+};
 
 /* ---- targets -----------------------------------------------------------------------------------
  */
@@ -155,19 +160,19 @@ static int report(const cmd_common *common, const compile_options *o, const comp
     return CMD_OK;
 }
 
-int hlo_compile(int argc, char **argv)
+static int compile_command(int argc, char **argv)
 {
     cmd_common common;
     cmd_operands operands;
     compile_options chosen = {0};
-    int code = cmd_parse(&spec, argc, argv, &common, &chosen, &operands);
+    int code = cmd_parse(&hlo_compile, argc, argv, &common, &chosen, &operands);
     if (code < 0 && chosen.target != NULL && strcmp(chosen.target, "list") == 0)
         code = list_targets(&common);
     if (code < 0 && operands.count != 1)
-        code =
-            cmd_wrong_use(&spec, operands.count == 0 ? "which program?" : "one program at a time");
+        code = cmd_wrong_use(&hlo_compile,
+                             operands.count == 0 ? "which program?" : "one program at a time");
     if (code < 0 && chosen.target == NULL)
-        code = cmd_wrong_use(&spec, "--target is missing; --target list shows them");
+        code = cmd_wrong_use(&hlo_compile, "--target is missing; --target list shows them");
     if (code < 0) {
         compiled c = {0};
         pjrt_status *st = compile(&chosen, operands.items[0], &c);

@@ -6,34 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char help[] =
-    "usage: ttt hlo example NAME [--gspmd | --portable] > FILE\n"
-    "       ttt hlo example list\n"
-    "\n"
-    "Writes a StableHLO program built by hlo_builder.\n"
-    "\n"
-    "  mlp      two layers, cross-entropy, and the gradients of all weights\n"
-    "  scan     a recurrent net over 256 steps and its gradient, checkpointed every 16 steps\n"
-    "  ttt      a linear model that learns at test time: an inner gradient step each mini-batch,\n"
-    "           and the outer gradient through all of them\n"
-    "  sharded  a matrix product over a 16 x 16 mesh (compile with --partitions 256)\n"
-    "\n"
-    "  --gspmd     shardings as GSPMD attributes instead of Shardy's\n"
-    "  --portable  a portable artifact (MLIR bytecode of a fixed StableHLO version) instead of "
-    "text\n"
-    "\n"
-    "example: ttt hlo example scan > scan.mlir && ttt hlo run scan.mlir && \\\n"
-    "         ttt hlo compile scan.mlir --target tpu:v5e:2x2\n";
-
 typedef struct example_options {
     bool gspmd, portable;
 } example_options;
-static const cmd_option options[] = {
-    {"gspmd", "", CMD_FLAG, offsetof(example_options, gspmd)},
-    {"portable", "", CMD_FLAG, offsetof(example_options, portable)},
-};
-static const cmd_spec spec = {"hlo example", help, options, 2};
-
 /* ---- mlp ---------------------------------------------------------------------------------------
  */
 
@@ -158,6 +133,41 @@ static const struct {
     {"sharded", build_sharded},
 };
 
+static const char *example_name(int index)
+{
+    return (size_t)index < sizeof examples / sizeof *examples ? examples[index].name : NULL;
+}
+
+static const cmd_option operands_list[] = {
+    {"NAME", NULL, CMD_TEXT, 0, "one of these; list prints their names", .choice = example_name,
+     .open = true},
+};
+static const cmd_option options[] = {
+    {"gspmd", NULL, CMD_FLAG, offsetof(example_options, gspmd),
+     "shardings as GSPMD attributes instead of Shardy's"},
+    {"portable", NULL, CMD_FLAG, offsetof(example_options, portable),
+     "a portable artifact (MLIR bytecode of a fixed StableHLO version) instead of text"},
+};
+static int example_command(int argc, char **argv);
+const cmd_spec hlo_example = {
+    .name = "hlo example",
+    .summary = "write a program that hlo_builder made",
+    .usage = "NAME [--gspmd | --portable] > FILE\n"
+             "list",
+    .about = "Writes a StableHLO program built by hlo_builder.\n"
+             "mlp\ttwo layers, cross-entropy, and the gradients of all weights\n"
+             "scan\ta recurrent net over 256 steps and its gradient, checkpointed every 16 steps\n"
+             "ttt\ta linear model that learns at test time: an inner gradient step each "
+             "mini-batch, and the outer gradient through all of them\n"
+             "sharded\ta matrix product over a 16 x 16 mesh (compile with --partitions 256)",
+    CMD_OPERANDS(operands_list),
+    CMD_OPTIONS(options),
+    .example = "ttt hlo example scan > scan.mlir\n"
+               "ttt hlo run scan.mlir\n"
+               "ttt hlo compile scan.mlir --target tpu:v5e:2x2",
+    .run = example_command,
+};
+
 static int write_example(const cmd_common *common, const char *name, void (*build)(hlo_graph *),
                          const example_options *chosen)
 {
@@ -183,16 +193,16 @@ static int write_example(const cmd_common *common, const char *name, void (*buil
     return st == NULL ? CMD_OK : cmd_fail(common, st);
 }
 
-int hlo_example(int argc, char **argv)
+static int example_command(int argc, char **argv)
 {
     cmd_common common;
     cmd_operands operands;
     example_options chosen = {0};
-    int code = cmd_parse(&spec, argc, argv, &common, &chosen, &operands);
+    int code = cmd_parse(&hlo_example, argc, argv, &common, &chosen, &operands);
     if (code >= 0)
         return code;
     if (operands.count != 1)
-        return cmd_wrong_use(&spec, operands.count == 0 ? "which one?" : "one at a time");
+        return cmd_wrong_use(&hlo_example, operands.count == 0 ? "which one?" : "one at a time");
     bool list = strcmp(operands.items[0], "list") == 0;
     for (size_t i = 0; i < sizeof examples / sizeof *examples; i++) {
         if (list)
@@ -200,5 +210,6 @@ int hlo_example(int argc, char **argv)
         else if (strcmp(operands.items[0], examples[i].name) == 0)
             return write_example(&common, examples[i].name, examples[i].build, &chosen);
     }
-    return list ? CMD_OK : cmd_wrong_use(&spec, "no example is called \"%s\"", operands.items[0]);
+    return list ? CMD_OK
+                : cmd_wrong_use(&hlo_example, "no example is called \"%s\"", operands.items[0]);
 }

@@ -8,28 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char help[] =
-    "usage: ttt hlo run FILE [INPUT.npy …] [--plugin P] [options]\n"
-    "\n"
-    "Compiles a StableHLO program (text or bytecode; a serialized HloModuleProto if FILE ends in\n"
-    ".pb; - is standard input), runs it and prints its results. Inputs are given in the order of\n"
-    "@main's arguments, all or none: without any, they are filled with random numbers.\n"
-    "\n"
-    "  --plugin P         cpu, tpu, cuda or a path (default cpu)\n"
-    "  --partitions N     run on N devices; an input with one dimension more than the program "
-    "takes\n"
-    "                     is split along it, another is given to every device\n"
-    "  --replicas N       likewise, for programs with replicas\n"
-    "  --out PREFIX       write the results to PREFIX.0.npy, PREFIX.1.npy …\n"
-    "  --seed N           seed of the random inputs (default 1)\n"
-    "  --repeat N         run N times and print the time of each (results are of the last)\n"
-    "  --cache DIR        keep the compiled program there and use it next time\n"
-    "  --trace FILE       profile the run into FILE (.xplane.pb), where the plugin can\n"
-    "  --xla NAME=VALUE   an XLA option for this compile; may be given several times\n"
-    "  --json             shapes and figures as JSON; small results in full\n"
-    "\n"
-    "example: ttt hlo run tools/examples/matmul.mlir --plugin cpu --out /tmp/result\n";
-
 typedef struct run_options {
     int partitions, replicas, seed, repeat;
     const char *out, *cache, *trace;
@@ -37,17 +15,45 @@ typedef struct run_options {
 } run_options;
 
 #define AT(field) offsetof(run_options, field)
-static const cmd_option options[] = {
-    {"partitions", "a number of devices", CMD_NUMBER, AT(partitions), .most = 4096},
-    {"replicas", "a number of devices", CMD_NUMBER, AT(replicas), .most = 4096},
-    {"seed", "a positive number", CMD_NUMBER, AT(seed), .most = 0x7fffffff},
-    {"repeat", "a positive number", CMD_NUMBER, AT(repeat), .most = 1000000},
-    {"out", "a path", CMD_TEXT, AT(out)},
-    {"cache", "a folder", CMD_TEXT, AT(cache)},
-    {"trace", "a path", CMD_TEXT, AT(trace)},
-    {"xla", "NAME=VALUE", CMD_CUSTOM, AT(overrides), .set = hlo_overrides_add},
+static const cmd_option operands_list[] = {
+    {"FILE", NULL, CMD_FILE, 0,
+     "a StableHLO program, text or bytecode; a serialized HloModuleProto if its name ends in .pb; "
+     "- is standard input"},
+    {"INPUT.npy …", NULL, CMD_FILE, 0,
+     "in the order of @main's arguments, all or none: without any, they are filled with random "
+     "numbers"},
 };
-static const cmd_spec spec = {"hlo run", help, options, sizeof options / sizeof *options};
+static const cmd_option options[] = {
+    {"partitions", "N", CMD_NUMBER, AT(partitions),
+     "run on N devices; an input with one dimension more than the program takes is split along it, "
+     "another is given to every device",
+     .usual = "1", .most = 4096},
+    {"replicas", "N", CMD_NUMBER, AT(replicas), "likewise, for programs with replicas",
+     .usual = "1", .most = 4096},
+    {"out", "PREFIX", CMD_FILE, AT(out), "write the results to PREFIX.0.npy, PREFIX.1.npy …"},
+    {"seed", "N", CMD_NUMBER, AT(seed), "seed of the random inputs", .usual = "1",
+     .most = 0x7fffffff},
+    {"repeat", "N", CMD_NUMBER, AT(repeat),
+     "run N times and print the best time and the mean (results are of the last)", .usual = "1",
+     .most = 1000000},
+    {"cache", "DIR", CMD_FOLDER, AT(cache), "keep the compiled program there and use it next time"},
+    {"trace", "FILE", CMD_FILE, AT(trace),
+     "profile the run into FILE (.xplane.pb), where the plugin can"},
+    HLO_OPTION_XLA(run_options, overrides),
+};
+static int run_command(int argc, char **argv);
+const cmd_spec hlo_run = {
+    .name = "hlo run",
+    .summary = "run a StableHLO program on a plugin of this machine",
+    .usage = "FILE [INPUT.npy …] [--plugin P] [options]",
+    .about = "Compiles a StableHLO program, runs it and prints its results.",
+    CMD_OPERANDS(operands_list),
+    CMD_OPTIONS(options),
+    .example = "ttt hlo run tools/examples/matmul.mlir --plugin cpu --out /tmp/result",
+    .json = "shapes and figures as JSON; small results in full",
+    .plugin = CMD_PLUGIN,
+    .run = run_command,
+};
 
 /* Everything that must be released at the end, however far it got. */
 typedef struct run_state {
@@ -389,14 +395,14 @@ static int report(run_state *s, int n_paths)
     return st == NULL ? CMD_OK : cmd_fail(s->common, st);
 }
 
-int hlo_run(int argc, char **argv)
+static int run_command(int argc, char **argv)
 {
     cmd_common common;
     cmd_operands operands;
     run_options chosen = {0};
-    int code = cmd_parse(&spec, argc, argv, &common, &chosen, &operands);
+    int code = cmd_parse(&hlo_run, argc, argv, &common, &chosen, &operands);
     if (code < 0 && operands.count == 0)
-        code = cmd_wrong_use(&spec, "which program?");
+        code = cmd_wrong_use(&hlo_run, "which program?");
     if (code < 0) {
         run_state s = {.options = &chosen, .common = &common};
         pjrt_status *st = open_and_compile(&s, operands.items[0]);

@@ -15,6 +15,18 @@ bool model_sets_add(const char *text, void *field)
     return true;
 }
 
+const char *model_preset_name(int index)
+{
+    size_t count;
+    const char *const *presets = ttt_config_presets(&count);
+    return (size_t)index < count ? presets[index] : NULL;
+}
+
+const char *model_mixer_word(int index)
+{
+    return ttt_mixer_name((ttt_mixer)index);
+}
+
 pjrt_status *model_sets_apply(const model_sets *sets, ttt_config *config)
 {
     ttt_error error;
@@ -57,69 +69,41 @@ pjrt_status *model_options_config(const model_options *options, ttt_config *conf
 /* ---- programs ----------------------------------------------------------------------------------
  */
 
-static const char *const forms[] = {
-    [TTT_FORM_DUAL] = "dual", [TTT_FORM_PRIMAL] = "primal", [TTT_FORM_MATRIX] = "matrix"};
-static const char *const layouts[] = {[TTT_SEPARATE] = "separate", [TTT_STACKED] = "stacked"};
-static const char *const remats[] = {
-    [TTT_REMAT_SOME] = "some", [TTT_REMAT_NONE] = "none", [TTT_REMAT_ALL] = "all"};
+const char *const program_forms[] = {
+    [TTT_FORM_DUAL] = "dual", [TTT_FORM_PRIMAL] = "primal", [TTT_FORM_MATRIX] = "matrix", NULL};
+const char *const program_layouts[] = {
+    [TTT_SEPARATE] = "separate", [TTT_STACKED] = "stacked", NULL};
+const char *const program_remats[] = {
+    [TTT_REMAT_SOME] = "some", [TTT_REMAT_NONE] = "none", [TTT_REMAT_ALL] = "all", NULL};
 
-/* The number of a word in a list; -1 when it is not there. */
-static int find_word(const char *const *words, size_t count, const char *text)
+bool model_set_type(const char *text, void *field)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(words[i], text) == 0)
-            return (int)i;
-    }
-    return -1;
-}
-#define FIND_WORD(words, text) find_word(words, sizeof(words) / sizeof *(words), text)
-
-bool program_set_form(const char *text, void *field)
-{
-    int form = FIND_WORD(forms, text);
-    *(ttt_form *)field = (ttt_form)(form < 0 ? 0 : form);
-    return form >= 0;
-}
-
-bool program_set_dtype(const char *text, void *field)
-{
-    static const hlo_type types[] = {HLO_F32, HLO_BF16, HLO_F64};
+    static const struct {
+        const char *name;
+        hlo_type type;
+    } types[] = {{"f32", HLO_F32}, {"bf16", HLO_BF16}, {"f64", HLO_F64}, {"s8", HLO_S8}};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        if (strcmp(text, hlo_type_name(types[i])) == 0) {
-            *(hlo_type *)field = types[i];
+        if (strcmp(text, types[i].name) == 0) {
+            *(hlo_type *)field = types[i].type;
             return true;
         }
     }
     return false;
 }
 
-bool program_set_layers(const char *text, void *field)
-{
-    int layout = FIND_WORD(layouts, text);
-    *(ttt_layout *)field = (ttt_layout)(layout < 0 ? 0 : layout);
-    return layout >= 0;
-}
-
-bool program_set_remat(const char *text, void *field)
-{
-    int remat = FIND_WORD(remats, text);
-    *(ttt_remat *)field = (ttt_remat)(remat < 0 ? 0 : remat);
-    return remat >= 0;
-}
-
 const char *program_form(const program_options *options)
 {
-    return forms[options->form];
+    return program_forms[options->form];
 }
 
 const char *program_layers(const program_options *options)
 {
-    return layouts[options->layout];
+    return program_layouts[options->layout];
 }
 
 const char *program_remat(const program_options *options)
 {
-    return remats[options->remat];
+    return program_remats[options->remat];
 }
 
 void program_task(const program_options *options, ttt_task *task)

@@ -19,26 +19,44 @@ typedef struct model_options {
 } model_options;
 
 bool model_sets_add(const char *text, void *field);
+/* For .choice: the presets and the mixers that there are. */
+const char *model_preset_name(int index);
+const char *model_mixer_word(int index);
+/* An hlo_type from "f32", "bf16", "f64" or "s8"; .choices says which of them will do. */
+bool model_set_type(const char *text, void *field);
 
 /* The rows for cmd_spec.options; `member` is the model_options in the options struct. */
-#define MODEL_OPTION_SETS(type, member)                                                     \
-    {                                                                                       \
-        "set", "FIELD=VALUE, or there are too many", CMD_CUSTOM, offsetof(type, member), 0, \
-            model_sets_add                                                                  \
+#define MODEL_OPTION_SETS(type, member, text)                                                    \
+    {                                                                                            \
+        "set", "FIELD=VALUE", CMD_CUSTOM, offsetof(type, member), text,                          \
+            .repeats = true, .set = model_sets_add, .what = "FIELD=VALUE, or there are too many" \
     }
-#define MODEL_OPTIONS(type, member)                                           \
-    {"model", "", CMD_TEXT, offsetof(type, member.model), 0, NULL},           \
-        {"preset", "", CMD_TEXT, offsetof(type, member.preset), 0, NULL},     \
-        {"mixer", "", CMD_TEXT, offsetof(type, member.mixer), 0, NULL},       \
-        {"backbone", "", CMD_TEXT, offsetof(type, member.backbone), 0, NULL}, \
-        MODEL_OPTION_SETS(type, member.sets)
-/* What --help says of them. */
-#define MODEL_OPTIONS_HELP                                                                     \
-    "  --preset P         125m, 350m, 760m, 1.3b, 1.3b-matched, small or tiny\n"               \
-    "  --mixer M          ttt_linear (default), ttt_mlp, attention, linear_attention, mamba\n" \
-    "  --backbone B       mamba (default) or transformer\n"                                    \
-    "  --model DIR        the config.json of a folder instead of a preset\n"                   \
-    "  --set FIELD=VALUE  change a field; may be repeated\n"
+#define MODEL_OPTION_FOLDER(type, member, text)                        \
+    {                                                                  \
+        "model", "DIR", CMD_FOLDER, offsetof(type, member.model), text \
+    }
+#define MODEL_OPTIONS_NAMED(type, member)                                                   \
+    {"preset",                                                                              \
+     "P",                                                                                   \
+     CMD_TEXT,                                                                              \
+     offsetof(type, member.preset),                                                         \
+     "a network of known sizes",                                                            \
+     .choice = model_preset_name},                                                          \
+        {"mixer",                                                                           \
+         "M",                                                                               \
+         CMD_TEXT,                                                                          \
+         offsetof(type, member.mixer),                                                      \
+         "what mixes tokens in its layers",                                                 \
+         .usual = "ttt_linear",                                                             \
+         .choice = model_mixer_word},                                                       \
+    {                                                                                       \
+        "backbone", "B", CMD_TEXT, offsetof(type, member.backbone), "the blocks around it", \
+            .usual = "mamba", .choices = CMD_WORDS("mamba", "transformer")                  \
+    }
+#define MODEL_OPTIONS(type, member)                                                           \
+    CMD_GROUP("the network"), MODEL_OPTIONS_NAMED(type, member),                              \
+        MODEL_OPTION_FOLDER(type, member, "the config.json of a folder instead of a preset"), \
+        MODEL_OPTION_SETS(type, member.sets, "change a field of it")
 
 /* How a network becomes a program, the same for every subcommand that builds one. */
 typedef struct program_options {
@@ -50,35 +68,40 @@ typedef struct program_options {
 } program_options;
 #define PROGRAM_DEFAULTS ((program_options){.dtype = HLO_F32, .layout = TTT_STACKED})
 
-bool program_set_form(const char *text, void *field);
-bool program_set_dtype(const char *text, void *field);
-bool program_set_layers(const char *text, void *field);
-bool program_set_remat(const char *text, void *field);
+extern const char *const program_forms[], *const program_layouts[], *const program_remats[];
 
-#define PROGRAM_OPTIONS(type, member)                                                \
-    {"form", "dual, primal or matrix", CMD_CUSTOM, offsetof(type, member.form),      \
-     0,      program_set_form},                                                      \
-        {"dtype", "f32, bf16 or f64", CMD_CUSTOM, offsetof(type, member.dtype),      \
-         0,       program_set_dtype},                                                \
-        {"layers", "stacked or separate", CMD_CUSTOM, offsetof(type, member.layout), \
-         0,        program_set_layers},                                              \
+#define PROGRAM_OPTION_DTYPE(type, member, text, ...)                                \
     {                                                                                \
-        "mesh", "", CMD_TEXT, offsetof(type, member.mesh), 0, NULL                   \
+        "dtype", "T", CMD_CUSTOM, offsetof(type, member.dtype), text,                \
+            .usual = "f32", .choices = CMD_WORDS(__VA_ARGS__), .set = model_set_type \
     }
-#define PROGRAM_OPTION_REMAT(type, member)                                         \
-    {                                                                              \
-        "remat", "some, none or all", CMD_CUSTOM, offsetof(type, member.remat), 0, \
-            program_set_remat                                                      \
+#define PROGRAM_OPTION_MESH(type, member, text)                  \
+    {                                                            \
+        "mesh", "M", CMD_TEXT, offsetof(type, member.mesh), text \
     }
-#define PROGRAM_OPTIONS_HELP                                                                       \
-    "  --form F           dual (default): mini-batches as matrix products; primal: token by\n"     \
-    "                     token, as when generating; matrix: dual as it is for TPUs, in chunks\n"  \
-    "                     and with sums as products\n"                                             \
-    "  --dtype T          of activations and products: f32 (default) or bf16; f64: of all there\n" \
-    "                     is, for comparisons on the CPU\n"                                        \
-    "  --layers L         stacked (default): a loop over the layers; separate: one by one\n"
-#define PROGRAM_REMAT_HELP \
-    "  --remat R          what the backward pass computes again: some (default), none, all\n"
+#define PROGRAM_OPTIONS(type, member)                                                           \
+    {"form",                                                                                    \
+     "F",                                                                                       \
+     CMD_CHOICE,                                                                                \
+     offsetof(type, member.form),                                                               \
+     "dual: mini-batches as matrix products; primal: token by token, as when generating; "      \
+     "matrix: dual as it is for TPUs, in chunks and with sums as products",                     \
+     .usual = "dual",                                                                           \
+     .choices = program_forms},                                                                 \
+        PROGRAM_OPTION_DTYPE(type, member,                                                      \
+                             "of activations and products: f32 or bf16; f64: of all there is, " \
+                             "for comparisons on the CPU",                                      \
+                             "f32", "bf16", "f64"),                                             \
+    {                                                                                           \
+        "layers", "L", CMD_CHOICE, offsetof(type, member.layout),                               \
+            "stacked: a loop over the layers; separate: one by one", .usual = "stacked",        \
+                                                                     .choices = program_layouts \
+    }
+#define PROGRAM_OPTION_REMAT(type, member)                                                      \
+    {                                                                                           \
+        "remat", "R", CMD_CHOICE, offsetof(type, member.remat),                                 \
+            "what the backward pass computes again", .usual = "some", .choices = program_remats \
+    }
 
 /* The words of these options as they would be written: "dual", "f32", "stacked", "some". */
 const char *program_form(const program_options *options);

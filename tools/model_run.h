@@ -17,26 +17,30 @@ typedef struct model_run_options {
     program_options program;
 } model_run_options;
 
-#define MODEL_RUN_OPTIONS(type, member)                                             \
-    {"model", "", CMD_TEXT, offsetof(type, member.model), 0, NULL},                 \
-        {"tokens",   "a list of token numbers, as in 1,4,7",                        \
-         CMD_CUSTOM, offsetof(type, member.tokens),                                 \
-         0,          int_list_parse},                                               \
-        {"tokens-file", "", CMD_TEXT, offsetof(type, member.tokens_file), 0, NULL}, \
-        {"resets",   "a list of positions, as in 0,5,9",                            \
-         CMD_CUSTOM, offsetof(type, member.resets),                                 \
-         0,          int_list_parse},                                               \
-        {"out", "", CMD_TEXT, offsetof(type, member.out), 0, NULL},                 \
-        PROGRAM_OPTIONS(type, member.program)
-#define MODEL_RUN_HELP                                                                             \
-    "  --model DIR        a folder with config.json and model.safetensors\n"                       \
-    "  --tokens LIST      token numbers: 1,4,7\n"                                                  \
-    "  --tokens-file F    the same from a file, with commas or blanks between; - is standard\n"    \
-    "                     input\n"                                                                 \
-    "  --resets LIST      positions (from 0) where documents start: nothing before is seen from\n" \
-    "                     there on\n" PROGRAM_OPTIONS_HELP                                         \
-    "  --mesh M           over several devices, virtual ones of the CPU: data=2,fsdp=2,model=2\n"  \
-    "  --plugin P         cpu (default), tpu, cuda or a path\n"
+#define MODEL_RUN_OPTIONS(type, member, out_help)                                                  \
+    {"model", "DIR", CMD_FOLDER, offsetof(type, member.model),                                     \
+     "a folder with config.json and model.safetensors"},                                           \
+        {"tokens",                                                                                 \
+         "LIST",                                                                                   \
+         CMD_CUSTOM,                                                                               \
+         offsetof(type, member.tokens),                                                            \
+         "token numbers: 1,4,7",                                                                   \
+         .set = int_list_parse,                                                                    \
+         .what = "a list of token numbers, as in 1,4,7"},                                          \
+        {"tokens-file", "FILE", CMD_FILE, offsetof(type, member.tokens_file),                      \
+         "the same from a file, with commas or blanks between; - is standard input"},              \
+        {"resets",                                                                                 \
+         "LIST",                                                                                   \
+         CMD_CUSTOM,                                                                               \
+         offsetof(type, member.resets),                                                            \
+         "positions (from 0) where documents start: nothing before is seen from there on",         \
+         .set = int_list_parse,                                                                    \
+         .what = "a list of positions, as in 0,5,9"},                                              \
+        {"out", "FILE", CMD_FILE, offsetof(type, member.out), out_help}, CMD_GROUP("the program"), \
+        PROGRAM_OPTIONS(type, member.program),                                                     \
+        PROGRAM_OPTION_MESH(                                                                       \
+            type, member.program,                                                                  \
+            "over several devices, virtual ones of the CPU: data=2,fsdp=2,model=2")
 
 /* What must be released at the end, however far it got. */
 typedef struct model_run {

@@ -20,79 +20,80 @@ static bool set_number(const char *text, void *field)
 }
 
 #define AT(member) offsetof(train_choices, member)
-#define COUNT(name, member, what)                           \
-    {                                                       \
-        name, what, CMD_NUMBER, AT(member), .most = 1 << 24 \
+#define COUNT(name, member, text, value)                                         \
+    {                                                                            \
+        name, "N", CMD_NUMBER, AT(member), text, .usual = value, .most = 1 << 24 \
     }
-const cmd_option train_option_list[] = {
-    MODEL_OPTIONS(train_choices, model),
-    {"dtype", "f32 or bf16", CMD_CUSTOM, AT(program.dtype), 0, program_set_dtype},
-    {"mesh", "", CMD_TEXT, AT(program.mesh), 0, NULL},
+static const cmd_option option_list[] = {
+    CMD_GROUP("the run"),
+    {"data", "DIR", CMD_FOLDER, AT(data), "what ttt data prepare wrote"},
+    {"run", "DIR", CMD_FOLDER, AT(run), "the folder of the run: made, or continued with --resume"},
+    {"resume", "auto", CMD_TEXT, AT(resume),
+     "go on from the newest whole checkpoint, begin where there is none",
+     .choices = CMD_WORDS("auto"), .open = true},
+    {"dry-run", NULL, CMD_FLAG, AT(dry_run),
+     "the merged settings and where they come from, memory and speed to expect"},
+    CMD_GROUP("the network"),
+    MODEL_OPTIONS_NAMED(train_choices, model),
+    MODEL_OPTION_FOLDER(train_choices, model,
+                        "the config.json of a folder instead of a preset; training begins with "
+                        "that model's weights"),
+    MODEL_OPTION_SETS(
+        train_choices, model.sets,
+        "change a field of the network (ttt config show) or of the recipe: steps, peak_lr, end_lr, "
+        "warmup_steps, batch_tokens, sequence_length, clip_norm, decay, seed …"),
+    CMD_GROUP("the steps"),
+    COUNT("steps", steps, "all steps of the run (warm-up shrinks with them, unless set)", NULL),
+    {"batch-tokens", "N", CMD_NUMBER, AT(batch_tokens), "tokens of a step", .most = 1 << 30},
+    COUNT("context", context, "tokens of a sequence", NULL),
+    COUNT("accumulation", accumulation, "a batch in N parts, one after another, for less memory",
+          NULL),
+    {"resets", NULL, CMD_FLAG, AT(resets), "documents within a sequence do not see each other"},
+    {"spike", "Z", CMD_CUSTOM, AT(spike),
+     "skip steps whose loss or gradient norm is Z deviations above those of the last --window; not "
+     "finite ones are always skipped",
+     .set = set_number, .what = "a number of deviations"},
+    {"window", "N", CMD_NUMBER, AT(window), "the steps that --spike looks back to", .usual = "128",
+     .most = 100000, .what = "2 to 100000 steps"},
+    COUNT("abort-after", abort_after, "end with an error after N skipped steps in a row", "10"),
+    CMD_GROUP("what is kept and told"),
+    COUNT("save-every", save_every, "a checkpoint every N steps", "1000"),
+    {"save-minutes", "M", CMD_CUSTOM, AT(save_minutes), "a checkpoint every M minutes too",
+     .usual = "10", .set = set_number, .what = "a number of minutes"},
+    COUNT("keep", keep, "the newest N checkpoints stay", "2"),
+    COUNT("milestone", milestone, "checkpoints of multiples of N steps stay for ever", NULL),
+    COUNT("eval-every", eval_every, "validation loss every N steps", "250"),
+    COUNT("eval-sequences", eval_sequences, "sequences of a validation", "64"),
+    {"no-eval", NULL, CMD_FLAG, AT(no_eval), "no validation"},
+    COUNT("log-every", log_every, "a line every N steps; metrics.jsonl has them all", "10"),
+    CMD_GROUP("the program"),
+    PROGRAM_OPTION_DTYPE(train_choices, program, "of activations and products", "f32", "bf16"),
     PROGRAM_OPTION_REMAT(train_choices, program),
-    {"data", "", CMD_TEXT, AT(data), 0, NULL},
-    {"run", "", CMD_TEXT, AT(run), 0, NULL},
-    {"resume", "", CMD_TEXT, AT(resume), 0, NULL},
-    {"cache", "", CMD_TEXT, AT(cache), 0, NULL},
-    COUNT("steps", steps, "a number of steps"),
-    {"batch-tokens", "a number of tokens", CMD_NUMBER, AT(batch_tokens), .most = 1 << 30},
-    COUNT("context", context, "a number of tokens"),
-    COUNT("accumulation", accumulation, "a number of parts"),
-    COUNT("save-every", save_every, "a number of steps"),
-    {"save-minutes", "a number of minutes", CMD_CUSTOM, AT(save_minutes), 0, set_number},
-    COUNT("keep", keep, "a number of checkpoints"),
-    COUNT("milestone", milestone, "a number of steps"),
-    COUNT("eval-every", eval_every, "a number of steps"),
-    COUNT("eval-sequences", eval_sequences, "a number of sequences"),
-    COUNT("log-every", log_every, "a number of steps"),
-    {"spike", "a number of deviations", CMD_CUSTOM, AT(spike), 0, set_number},
-    {"window", "2 to 100000 steps", CMD_NUMBER, AT(window), .most = 100000},
-    COUNT("abort-after", abort_after, "a number of steps"),
-    {"dry-run", "", CMD_FLAG, AT(dry_run), 0, NULL},
-    {"resets", "", CMD_FLAG, AT(resets), 0, NULL},
-    {"no-eval", "", CMD_FLAG, AT(no_eval), 0, NULL},
-    {"no-kernels", "", CMD_FLAG, AT(no_kernels), 0, NULL},
+    PROGRAM_OPTION_MESH(
+        train_choices, program,
+        "over several devices, virtual ones of the CPU: data=2,fsdp=2,model=2; over all devices of "
+        "all processes; time=2 cuts every sequence into spans: docs/pods.md"),
+    {"no-kernels", NULL, CMD_FLAG, AT(no_kernels),
+     "leave all to the compiler, also the learners' loops, which on one CPU device are written by "
+     "hand"},
+    CMD_OPTION_CACHE(train_choices, cache),
     WORLD_OPTIONS(train_choices, world),
 };
-const size_t train_option_count = sizeof train_option_list / sizeof *train_option_list;
 
-const char train_help[] =
-    "usage: ttt train --preset P --data DIR --run DIR [options]\n"
-    "       ttt train --data DIR --run DIR --resume auto [options]\n"
-    "\n"
-    "Trains a network on data that ttt data prepare made, in the folder of a run, which may be\n"
-    "killed at any moment and continued. A preset brings its whole recipe; vocab_size comes from\n"
-    "the data. Ctrl-C or SIGTERM finish the step, save, and leave with 0; a second one leaves at\n"
-    "once.\n"
-    "\n" MODEL_OPTIONS_HELP
-    "                     of the network (ttt config show) or of the recipe: steps, peak_lr,\n"
-    "                     end_lr, warmup_steps, batch_tokens, sequence_length, clip_norm, decay,\n"
-    "                     seed …; with --model training begins with that model's weights\n"
-    "  --data DIR         what ttt data prepare wrote\n"
-    "  --run DIR          the folder of the run: made, or continued with --resume\n"
-    "  --resume auto      go on from the newest whole checkpoint, begin where there is none\n"
-    "  --steps N          all steps of the run (warm-up shrinks with them, unless set)\n"
-    "  --batch-tokens N   tokens of a step; --context N: of a sequence\n"
-    "  --accumulation N   a batch in N parts, one after another, for less memory\n"
-    "  --dtype T          of activations and products: f32 (default) or bf16\n" PROGRAM_REMAT_HELP
-    "  --mesh M           over several devices, virtual ones of the CPU: data=2,fsdp=2,model=2;\n"
-    "                     over all devices of all processes; time=2 cuts every sequence into\n"
-    "                     spans: docs/pods.md\n"
-    "  --resets           documents within a sequence do not see each other\n"
-    "  --save-every N     a checkpoint every N steps (1000) and every --save-minutes M (10)\n"
-    "  --keep K           the newest K stay (2); --milestone N: multiples of N stay for ever\n"
-    "  --eval-every N     validation loss every N steps (250) over --eval-sequences N (64);\n"
-    "                     --no-eval: never\n"
-    "  --spike Z          skip steps whose loss or gradient norm is Z deviations above the last\n"
-    "                     --window N (128); not finite ones are always skipped\n"
-    "  --abort-after N    end with an error after N skipped steps in a row (10)\n"
-    "  --log-every N      a line every N steps (10); metrics.jsonl has them all\n"
-    "  --no-kernels       leave all to the compiler, also the learners' loops, which on one CPU\n"
-    "                     device are written by hand\n"
-    "  --cache DIR        of compiled programs; default: programs in the set-up's cache; none\n"
-    "  --dry-run          the merged settings and where they come from, memory and speed to "
-    "expect\n"
-    "  --plugin P         cpu (default), tpu, cuda or a path\n" WORLD_OPTIONS_HELP "\n"
-    "example: ttt train --preset tiny --data prepared --run run --steps 500 --resume auto\n";
+const cmd_spec cmd_train = {
+    .name = "train",
+    .summary = "a network from a recipe and prepared data",
+    .usage = "--preset P --data DIR --run DIR [options]\n"
+             "--data DIR --run DIR --resume auto [options]",
+    .about = "Trains a network on data that ttt data prepare made, in the folder of a run, which "
+             "may be killed at any moment and continued. A preset brings its whole recipe; "
+             "vocab_size comes from the data. Ctrl-C or SIGTERM finish the step, save, and leave "
+             "with 0; a second one leaves at once.",
+    CMD_OPTIONS(option_list),
+    .example = "ttt train --preset tiny --data prepared --run run --steps 500 --resume auto",
+    .plugin = CMD_PLUGIN,
+    .run = train_command,
+};
 
 /* ---- sources of values -------------------------------------------------------------------------
  */

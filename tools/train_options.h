@@ -25,9 +25,8 @@ typedef struct train_choices {
                      .spike = -1,                 \
                      .log_every = 10})
 
-extern const cmd_option train_option_list[];
-extern const size_t train_option_count;
-extern const char train_help[];
+/* What cmd_train runs. */
+int train_command(int argc, char **argv);
 
 /* The fields of network and recipe in the order of their tables: {"field": [value, "source"]}. */
 typedef struct train_merged {

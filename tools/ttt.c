@@ -1,52 +1,63 @@
-/* The `ttt` command: finds the subcommand and leaves the rest to it. */
-#include "tools/cmd.h"
+/* The `ttt` command: the table of its commands, and which of them is meant. */
+#include "hlo_builder/hlo.h"
+#include "tools/help.h"
 
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const struct {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *what;
-} commands[] = {
-    {"devices", cmd_devices, "the devices that a plugin offers"},
-    {"plugin-check", cmd_plugin_check, "what a plugin supports, lacks and breaks"},
-    {"hlo", cmd_hlo, "run and compile StableHLO programs"},
-    {"config", cmd_config, "the networks there are, and one of them in full"},
-    {"init", cmd_init, "a network before training, as a folder of files"},
-    {"convert", cmd_convert, "a folder of files from other checkpoints"},
-    {"logits", cmd_logits, "what a model says of some tokens"},
-    {"grads", cmd_grads, "how its loss on them depends on each parameter"},
-    {"data", cmd_data, "text to tokens for training"},
-    {"train", cmd_train, "a network from a recipe and prepared data"},
-    {"eval", cmd_eval, "the loss and perplexity of a model on prepared data"},
-    {"generate", cmd_generate, "text that goes on from a prompt"},
-    {"chat", cmd_chat, "turns of a conversation over one state"},
-    {"bench", cmd_bench, "how fast a model reads and makes tokens"},
-    {"compile", cmd_compile, "a network's programs for a target, and what they cost there"},
-    {"inspect", cmd_inspect, "what a file or folder of ttt holds, in words and pictures"},
-    {"export", cmd_export, "a model as a bundle that runs elsewhere"},
-    {"run", cmd_run, "text that goes on from a prompt, by a bundle"},
-    {"tokenizer", cmd_tokenizer, "text to numbers and back, and training for it"},
+typedef struct ttt_options {
+    bool version;
+} ttt_options;
+
+static const cmd_option options[] = {
+    {"version", NULL, CMD_FLAG, offsetof(ttt_options, version),
+     "the version; with --json those of PJRT and StableHLO that it knows too", .letter = 'V'},
+};
+static int ttt_command(int argc, char **argv);
+const cmd_spec cmd_ttt = {
+    .name = "",
+    .summary = "test-time-training language models on TPUs, GPUs and CPUs",
+    .usage = "COMMAND [options]",
+    .about =
+        "Test-time-training language models on TPUs, GPUs and CPUs, from C through PJRT plugins.",
+    CMD_OPTIONS(options),
+    .notes = "Every command takes --help, --json (one JSON object on standard output) and -v "
+             "(details, and the plugins' own logs); those that use devices take --plugin "
+             "cpu|tpu|cuda|PATH. ttt help COMMAND tells of one.",
+    .commands =
+        (const cmd_spec *const[]){
+            &cmd_devices, &cmd_plugin_check, &cmd_hlo,   &cmd_config,    &cmd_init,
+            &cmd_convert, &cmd_logits,       &cmd_grads, &cmd_data,      &cmd_train,
+            &cmd_eval,    &cmd_generate,     &cmd_chat,  &cmd_bench,     &cmd_compile,
+            &cmd_inspect, &cmd_export,       &cmd_run,   &cmd_tokenizer, &cmd_help,
+            NULL,
+        },
+    .run = ttt_command,
 };
 
-static void print_help(FILE *to)
+static int print_version(const cmd_common *common)
 {
-    fputs(
-        "usage: ttt COMMAND [options]\n"
-        "\n"
-        "Test-time-training language models on TPUs, GPUs and CPUs, from C through PJRT plugins.\n"
-        "\n",
-        to);
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-        fprintf(to, "  %-14s %s\n", commands[i].name, commands[i].what);
-    fputs("\n"
-          "Every command takes --help, --json (one JSON object on standard output), -v (details,\n"
-          "and the plugins' own logs) and --plugin cpu|tpu|cuda|PATH.\n"
-          "Exit codes: 0 done, 1 the work failed, 2 wrong use.\n",
-          to);
+    if (!common->json)
+        return puts("ttt " TTT_VERSION) >= 0 && fflush(stdout) == 0 ? CMD_OK : CMD_FAILED;
+    return CMD_OK;
+}
+
+/* `ttt` without a command. */
+static int ttt_command(int argc, char **argv)
+{
+    cmd_common common;
+    cmd_operands operands;
+    ttt_options chosen = {0};
+    int code = cmd_parse(&cmd_ttt, argc, argv, &common, &chosen, &operands);
+    if (code >= 0)
+        return code;
+    if (operands.count > 0)
+        return cmd_wrong_use(&cmd_ttt, "the command comes first: ttt %s …", operands.items[0]);
+    if (chosen.version)
+        return print_version(&common);
+    help_print(&cmd_ttt, stderr);
+    return CMD_WRONG_USE;
 }
 
 /* The plugins log to stderr as they please; only those who ask want to read it. */
@@ -66,24 +77,6 @@ static void quiet_plugins(int argc, char **argv)
 int main(int argc, char **argv)
 {
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is a write error like any other */
-    if (argc < 2) {
-        print_help(stderr);
-        return CMD_WRONG_USE;
-    }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
-        strcmp(argv[1], "help") == 0) {
-        print_help(stdout);
-        return CMD_OK;
-    }
-    if (strcmp(argv[1], "--version") == 0) {
-        puts("ttt " TTT_VERSION);
-        return CMD_OK;
-    }
     quiet_plugins(argc, argv);
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-        if (strcmp(argv[1], commands[i].name) == 0)
-            return commands[i].run(argc - 1, argv + 1);
-    }
-    fprintf(stderr, "ttt: no command is called \"%s\" (see ttt --help)\n", argv[1]);
-    return CMD_WRONG_USE;
+    return cmd_dispatch(&cmd_ttt, argc, argv);
 }

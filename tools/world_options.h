@@ -16,21 +16,29 @@ bool world_set_rank(const char *text, void *field);
 bool world_set_timeout(const char *text, void *field);
 
 /* The rows for cmd_spec.options; `member` is the world_options in the options struct. */
-#define WORLD_OPTIONS(type, member)                                                                 \
-    {"processes", "a number of processes", CMD_NUMBER, offsetof(type, member.processes),            \
-     .most = 1 << 16},                                                                              \
-        {"rank", "a number from 0 on", CMD_CUSTOM, offsetof(type, member.rank), 0, world_set_rank}, \
-        {"coordinator", "", CMD_TEXT, offsetof(type, member.coordinator), 0, NULL},                 \
-    {                                                                                               \
-        "timeout", "a number of seconds", CMD_CUSTOM, offsetof(type, member.timeout), 0,            \
-            world_set_timeout                                                                       \
+#define WORLD_OPTIONS(type, member)                                                             \
+    CMD_GROUP("several processes"),                                                             \
+        {"processes",                                                                           \
+         "N",                                                                                   \
+         CMD_NUMBER,                                                                            \
+         offsetof(type, member.processes),                                                      \
+         "one of N processes, a host each; mpirun, srun and TPU pods tell that by themselves, " \
+         "others say --rank and --coordinator too, and all have the same secret in $TTT_TOKEN", \
+         .most = 1 << 16},                                                                      \
+        {"rank",                                                                                \
+         "R",                                                                                   \
+         CMD_CUSTOM,                                                                            \
+         offsetof(type, member.rank),                                                           \
+         "which of them this is, from 0 on",                                                    \
+         .set = world_set_rank,                                                                 \
+         .what = "a number from 0 on"},                                                         \
+        {"coordinator", "HOST:PORT", CMD_TEXT, offsetof(type, member.coordinator),              \
+         "where process 0 is to be found"},                                                     \
+    {                                                                                           \
+        "timeout", "S", CMD_CUSTOM, offsetof(type, member.timeout),                             \
+            "seconds to wait for other processes", .usual = "300", .set = world_set_timeout,    \
+                                                   .what = "a number of seconds"                \
     }
-/* What --help says of them. */
-#define WORLD_OPTIONS_HELP                                                                         \
-    "  --processes N      one of N processes, a host each; mpirun, srun and TPU pods tell that\n"  \
-    "                     by themselves, else: --rank R, from 0 on, and --coordinator HOST:PORT\n" \
-    "                     of process 0, with a secret in $TTT_TOKEN that all have\n"               \
-    "  --timeout S        seconds to wait for other processes (300)\n"
 
 /* -1 to go on, else the exit code after saying what is wrong. */
 int world_check_use(const cmd_spec *spec, const world_options *options);
