@@ -1,40 +1,33 @@
 /* ttt bench: how fast a model reads and makes tokens, at several depths and batch sizes, and what
  * keeping a state costs beside reading again. */
-#include "tools/generate_options.h"
-#include "tools/model_run.h"
+#include "tools/speed_run.h"
 
-#include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 typedef enum bench_output { OUTPUT_MD, OUTPUT_CSV, OUTPUT_JSON } bench_output;
 
 typedef struct bench_options {
-    engine_choice engine;
-    int_list prompts, depths, batches;
-    int generate, repetitions;
+    speed_tests tests;
     bench_output output;
 } bench_options;
 
 #define AT(member) offsetof(bench_options, member)
 static const cmd_option options[] = {
     CMD_GROUP("the tests"),
-    {"prompt-lengths", "LIST", CMD_CUSTOM, AT(prompts), "lengths to read, one test each",
+    {"prompt-lengths", "LIST", CMD_CUSTOM, AT(tests.prompts), "lengths to read, one test each",
      .usual = "512,2048", .set = int_list_parse, .what = "a list of numbers"},
-    {"generate", "N", CMD_NUMBER, AT(generate), "tokens of each test of making", .usual = "64",
+    {"generate", "N", CMD_NUMBER, AT(tests.generate), "tokens of each test of making", .usual = "64",
      .most = 1 << 20},
-    {"depths", "LIST", CMD_CUSTOM, AT(depths), "tokens before, rounded down to whole mini-batches",
+    {"depths", "LIST", CMD_CUSTOM, AT(tests.depths), "tokens before, rounded down to whole mini-batches",
      .usual = "0", .set = int_list_parse, .what = "a list of numbers"},
-    {"batches", "LIST", CMD_CUSTOM, AT(batches), "sequences side by side", .usual = "1",
+    {"batches", "LIST", CMD_CUSTOM, AT(tests.batches), "sequences side by side", .usual = "1",
      .set = int_list_parse, .what = "a list of numbers"},
-    {"repetitions", "N", CMD_NUMBER, AT(repetitions), "how often each test is made", .usual = "5",
+    {"repetitions", "N", CMD_NUMBER, AT(tests.repetitions), "how often each test is made", .usual = "5",
      .most = 1000},
     {"output", "F", CMD_CHOICE, AT(output), "the form of the report", .usual = "md",
      .choices = CMD_WORDS("md", "csv", "json")},
-    ENGINE_OPTIONS(bench_options, engine),
+    ENGINE_OPTIONS(bench_options, tests.engine),
 };
 static int bench_command(int argc, char **argv);
 const cmd_spec cmd_bench = {
@@ -53,182 +46,17 @@ const cmd_spec cmd_bench = {
     .run = bench_command,
 };
 
-/* ---- measuring ---------------------------------------------------------------------------------
- */
-
-/* One line of the report. */
-typedef struct bench_row {
-    const char *test; /* "read", "make", "save", "restore" */
-    int64_t batch, tokens, depth;
-    double mean, deviation; /* tokens a second; seconds of a state */
-    int64_t bytes;          /* of a state */
-} bench_row;
-
 typedef struct benching {
     const bench_options *options;
     const cmd_common *common;
-    generator model;
-    int64_t batch;
-    ttt_state *fresh, *deep; /* at 0, and at the depth of the test */
-    char path[64];           /* of a state's file */
-    bench_row *rows;
+    speed_row *rows; /* owned */
     int n_rows;
-    int32_t *tokens;
-    float *logits;
 } benching;
-
-typedef pjrt_status *(*bench_body)(benching *b, int64_t tokens);
-
-static pjrt_status *body_read(benching *b, int64_t tokens)
-{
-    return ttt_engine_feed(b->model.engine, 0, b->tokens, tokens, b->logits);
-}
-
-static pjrt_status *body_make(benching *b, int64_t tokens)
-{
-    for (int64_t i = 0; i < tokens; i++)
-        PJRT_TRY(ttt_engine_step(b->model.engine, b->tokens + i, b->logits));
-    return NULL;
-}
-
-static pjrt_status *body_save(benching *b, int64_t tokens)
-{
-    ttt_state *state;
-    (void)tokens;
-    PJRT_TRY(ttt_engine_take(b->model.engine, 0, &state));
-    pjrt_status *st = ttt_state_write(state, b->path);
-    ttt_state_free(state);
-    return st;
-}
-
-static pjrt_status *body_restore(benching *b, int64_t tokens)
-{
-    ttt_state *state;
-    (void)tokens;
-    PJRT_TRY(ttt_state_read(b->path, &state));
-    pjrt_status *st = ttt_engine_put(b->model.engine, 0, state);
-    ttt_state_free(state);
-    return st;
-}
-
-/* Runs a body from the state at its depth, once to warm up and then for the count. Rates are over
- * `tokens`, of all sequences; with 0 it is seconds. */
-static pjrt_status *measure(benching *b, bench_row row, bench_body body, int64_t each)
-{
-    int n = b->options->repetitions;
-    double sum = 0, squares = 0;
-    for (int i = -1; i < n; i++) {
-        for (int64_t slot = 0; slot < b->batch; slot++)
-            PJRT_TRY(ttt_engine_put(b->model.engine, slot, b->deep));
-        double start = cmd_seconds();
-        PJRT_TRY(body(b, each));
-        double seconds = cmd_seconds() - start;
-        double value = row.tokens == 0 ? seconds : (double)row.tokens / seconds;
-        sum += i < 0 ? 0 : value;
-        squares += i < 0 ? 0 : value * value;
-    }
-    double mean = sum / n, variance = n < 2 ? 0 : (squares - n * mean * mean) / (n - 1);
-    row.mean = mean;
-    row.deviation = variance > 0 ? sqrt(variance) : 0;
-    b->rows[b->n_rows++] = row;
-    return NULL;
-}
-
-/* ---- the tests ---------------------------------------------------------------------------------
- */
-
-static pjrt_status *at_depth(benching *b, int64_t wanted)
-{
-    const ttt_config *c = ttt_engine_config(b->model.engine);
-    int64_t mini = ttt_mixer_learns(c->mixer) && c->mini_batch_size > 0 ? c->mini_batch_size : 1;
-    int64_t depth = wanted / mini * mini;
-    const bench_options *o = b->options;
-    ttt_state_free(b->deep);
-    b->deep = NULL;
-    PJRT_TRY(ttt_state_moved(b->fresh, depth, &b->deep));
-    for (int64_t i = 0; i < o->prompts.count && b->batch == o->batches.list[0]; i++)
-        PJRT_TRY(measure(
-            b,
-            (bench_row){.test = "read", .batch = 1, .tokens = o->prompts.list[i], .depth = depth},
-            body_read, o->prompts.list[i]));
-    PJRT_TRY(measure(
-        b,
-        (bench_row){
-            .test = "make", .batch = b->batch, .tokens = o->generate * b->batch, .depth = depth},
-        body_make, o->generate));
-    if (b->batch != o->batches.list[0])
-        return NULL;
-    bench_row row = {.batch = 1, .depth = depth, .bytes = ttt_state_info(b->deep)->bytes};
-    row.test = "save";
-    PJRT_TRY(measure(b, row, body_save, 0));
-    row.test = "restore";
-    return measure(b, row, body_restore, 0);
-}
-
-static int64_t largest(const int_list *list)
-{
-    int64_t most = 0;
-    for (int64_t i = 0; i < list->count; i++)
-        most = list->list[i] > most ? list->list[i] : most;
-    return most;
-}
-
-/* Tokens that any test gives, all in the vocabulary. */
-static pjrt_status *make_room(benching *b)
-{
-    const bench_options *o = b->options;
-    int64_t vocab = ttt_engine_config(b->model.engine)->vocab_size, batch = largest(&o->batches);
-    int64_t count = largest(&o->prompts) + o->generate + batch;
-    if (b->tokens != NULL)
-        return NULL;
-    b->tokens = malloc((size_t)count * sizeof *b->tokens);
-    b->logits = malloc((size_t)(batch * vocab) * sizeof *b->logits);
-    b->rows = calloc((size_t)(o->depths.count * (o->prompts.count + o->batches.count + 2)),
-                     sizeof *b->rows);
-    if (b->tokens == NULL || b->logits == NULL || b->rows == NULL)
-        return PJRT_NO_MEMORY("ttt");
-    for (int64_t i = 0; i < count; i++)
-        b->tokens[i] = (int32_t)(i * 7919 % vocab);
-    return NULL;
-}
-
-static pjrt_status *one_batch(benching *b, int64_t batch)
-{
-    const bench_options *o = b->options;
-    int64_t most = largest(&o->prompts);
-    int64_t context = largest(&o->depths) + (most > o->generate ? most : o->generate);
-    b->batch = batch;
-    PJRT_TRY(generator_open(&b->model, b->common, &o->engine, batch, context));
-    PJRT_TRY(make_room(b));
-    PJRT_TRY(ttt_engine_take(b->model.engine, 0, &b->fresh));
-    for (int64_t i = 0; i < o->depths.count; i++)
-        PJRT_TRY(at_depth(b, o->depths.list[i]));
-    return NULL;
-}
-
-static pjrt_status *bench(benching *b)
-{
-    const char *folder = getenv("TMPDIR");
-    int size = snprintf(b->path, sizeof b->path, "%s/ttt-bench.%ld.state",
-                        folder == NULL ? "/tmp" : folder, (long)getpid());
-    if (size >= (int)sizeof b->path)
-        return PJRT_FAIL(INVALID_ARGUMENT, "ttt", "the path in TMPDIR is too long");
-    pjrt_status *st = NULL;
-    for (int64_t i = 0; i < b->options->batches.count && st == NULL; i++) {
-        st = one_batch(b, b->options->batches.list[i]);
-        ttt_state_free(b->fresh);
-        ttt_state_free(b->deep);
-        b->fresh = b->deep = NULL;
-        generator_free(&b->model);
-    }
-    unlink(b->path);
-    return st;
-}
 
 /* ---- telling -----------------------------------------------------------------------------------
  */
 
-static json_t *row_json(const bench_row *r)
+static json_t *row_json(const speed_row *r)
 {
     const char *unit = r->bytes > 0 ? "seconds" : "tokens_per_second";
     json_t *json =
@@ -247,12 +75,12 @@ static int show_json(const benching *b)
     for (int i = 0; i < b->n_rows; i++)
         json_array_append_new(list, row_json(&b->rows[i]));
     return cmd_print_json(json_pack(
-        "{s:s, s:s, s:s, s:i, s:b, s:o}", "model", b->options->engine.model, "plugin",
-        b->common->plugin, "dtype", hlo_type_name(b->options->engine.dtype), "repetitions",
-        b->options->repetitions, "depths_are_set_not_read", 1, "results", list));
+        "{s:s, s:s, s:s, s:i, s:b, s:o}", "model", b->options->tests.engine.model, "plugin",
+        b->common->plugin, "dtype", hlo_type_name(b->options->tests.engine.dtype), "repetitions",
+        b->options->tests.repetitions, "depths_are_set_not_read", 1, "results", list));
 }
 
-static void show_row(const bench_row *r, bool csv)
+static void show_row(const speed_row *r, bool csv)
 {
     const char *unit = r->bytes > 0 ? "ms" : "tok/s";
     double by = r->bytes > 0 ? 1e3 : 1;
@@ -290,15 +118,15 @@ static int show(const benching *b)
 /* Lists that were not given, and numbers that make no sense. */
 static int complete(bench_options *o)
 {
-    if (o->engine.model == NULL)
+    if (o->tests.engine.model == NULL)
         return cmd_wrong_use(&cmd_bench, "--model is missing");
     struct {
         int_list *list;
         const char *name, *usual;
         int32_t least;
-    } lists[] = {{&o->prompts, "prompt-lengths", "512,2048", 1},
-                 {&o->depths, "depths", "0", 0},
-                 {&o->batches, "batches", "1", 1}};
+    } lists[] = {{&o->tests.prompts, "prompt-lengths", "512,2048", 1},
+                 {&o->tests.depths, "depths", "0", 0},
+                 {&o->tests.batches, "batches", "1", 1}};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         int_list *list = lists[i].list;
         if (list->count == 0 && !int_list_parse(lists[i].usual, list))
@@ -309,8 +137,9 @@ static int complete(bench_options *o)
                                      list->list[k]);
         }
     }
-    o->generate = o->generate == 0 ? 64 : o->generate;
-    o->repetitions = o->repetitions == 0 ? 5 : o->repetitions;
+    speed_tests *t = &o->tests;
+    t->generate = t->generate == 0 ? 64 : t->generate;
+    t->repetitions = t->repetitions == 0 ? 5 : t->repetitions;
     return -1;
 }
 
@@ -318,7 +147,7 @@ static int bench_command(int argc, char **argv)
 {
     cmd_common common;
     cmd_operands operands;
-    bench_options chosen = {.engine.dtype = HLO_F32};
+    bench_options chosen = {.tests.engine.dtype = HLO_F32};
     int code = cmd_parse(&cmd_bench, argc, argv, &common, &chosen, &operands);
     if (code < 0 && operands.count > 0)
         code = cmd_wrong_use(&cmd_bench, "what is \"%s\"?", operands.items[0]);
@@ -328,14 +157,12 @@ static int bench_command(int argc, char **argv)
         benching b = {.options = &chosen, .common = &common};
         if (common.json)
             chosen.output = OUTPUT_JSON;
-        pjrt_status *st = bench(&b);
+        pjrt_status *st = speed_run(&chosen.tests, &common, &b.rows, &b.n_rows);
         code = st == NULL ? show(&b) : cmd_fail(&common, st);
-        free(b.tokens);
-        free(b.logits);
         free(b.rows);
     }
-    free(chosen.prompts.list);
-    free(chosen.depths.list);
-    free(chosen.batches.list);
+    free(chosen.tests.prompts.list);
+    free(chosen.tests.depths.list);
+    free(chosen.tests.batches.list);
     return code;
 }

@@ -6,61 +6,66 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool set_dtype(const char *text, void *field)
-{
-    return program_set_dtype(text, field) && *(hlo_type *)field != HLO_F64;
-}
-
 #define AT(member) offsetof(reproduce_options, member)
-static const cmd_option options[] = {
-    {"scale", "", CMD_TEXT, AT(scale), 0, NULL},
-    {"out", "", CMD_TEXT, AT(out), 0, NULL},
-    {"data", "", CMD_TEXT, AT(data), 0, NULL},
-    {"corpus", "possible: too many", CMD_CUSTOM, AT(corpus), 0, text_list_add},
-    {"seeds", "1 to 16", CMD_NUMBER, AT(seeds), REPRODUCE_MOST_SEEDS, NULL},
-    {"steps", "a number of steps", CMD_NUMBER, AT(steps), 1 << 24, NULL},
-    {"rows", "", CMD_TEXT, AT(rows), 0, NULL},
-    {"contexts", "a list of numbers", CMD_CUSTOM, AT(contexts), 0, int_list_parse},
-    {"dtype", "f32 or bf16", CMD_CUSTOM, AT(dtype), 0, set_dtype},
-    {"mesh", "", CMD_TEXT, AT(mesh), 0, NULL},
-    {"cache", "", CMD_TEXT, AT(cache), 0, NULL},
-    {"commands", "", CMD_FLAG, AT(commands), 0, NULL},
+static const cmd_option operands_list[] = {
+    {"EXPERIMENT", NULL, CMD_TEXT, .help = "one or more of those below, or all",
+     .choices = CMD_WORDS("ladder", "minibatch", "context", "position", "innerloop", "latency",
+                          "dualprimal", "all"),
+     .repeats = true},
 };
-static const char help[] =
-    "usage: ttt reproduce EXPERIMENT … [options]\n"
-    "\n"
-    "Tables and figures of the TTT paper, at a size that this machine finishes. Each experiment\n"
-    "leaves EXPERIMENT.csv, .json, .svg and .md, a page that says what the paper shows, what was\n"
-    "run, what came out and whether the order agrees. A run that was cut, by Ctrl-C or worse, goes\n"
-    "on with the same command; experiments share runs, and what is there is not done again.\n"
-    "\n"
-    "  ladder             from linear attention to TTT-Linear, one change a row\n"
-    "  minibatch          perplexity and forward time against the size of mini-batches\n"
-    "  context            perplexity against context: Transformer, Mamba, TTT-Linear, TTT-MLP\n"
-    "  position           perplexity by the index of the token, at the longest context\n"
-    "  innerloop          the learners' own loss by token and layer: W0, before, after\n"
-    "  latency            time of a token, read and made, against context and batch\n"
-    "  dualprimal         training time of the dual form against the primal form\n"
-    "  all                one after another\n"
-    "\n"
-    "  --scale S          tiny (default; the ladder takes half an hour on two cores), small (a\n"
-    "                     night), paper (the recipe of 125M on a pod; needs --data)\n"
-    "  --out DIR          where everything goes (reproduce/SCALE)\n"
-    "  --corpus FILE      text to learn from, .txt or .jsonl; may be repeated. Default: the King\n"
-    "                     James text of Debian's bible-kjv-text; a tokenizer is trained on it\n"
-    "  --data DIR         tokens of ttt data prepare instead\n"
-    "  --seeds N          runs of each network (1); results are means, ± their deviation\n"
-    "  --steps N          steps of each run, instead of the scale's\n"
-    "  --rows A,B         of the ladder: linear, improved, equal, w0, norm, mini, rate, mamba\n"
-    "  --contexts L       of context and position, instead of the scale's: 128,512,2048\n"
-    "  --commands         train nothing: print the commands that would, for machines with many\n"
-    "                     devices; the same call without it then finds their runs\n"
-    "  --mesh M           over several devices, as ttt train has it; --dtype T: f32 or bf16\n"
-    "  --cache DIR        of compiled programs; none\n"
-    "  --plugin P         cpu (default), tpu, cuda or a path\n"
-    "\n"
-    "example: ttt reproduce ladder --scale tiny --seeds 3\n";
-static const cmd_spec spec = {"reproduce", help, options, sizeof options / sizeof *options};
+static const cmd_option options[] = {
+    {"scale", "S", CMD_TEXT, AT(scale),
+     "tiny: the ladder takes half an hour on two cores; small: a night; paper: the recipe of 125M "
+     "on a pod, which needs --data",
+     .usual = "tiny", .choices = CMD_WORDS("tiny", "small", "paper")},
+    {"out", "DIR", CMD_FOLDER, AT(out), "where everything goes", .usual = "reproduce/SCALE"},
+    {"corpus", "FILE", CMD_CUSTOM, AT(corpus),
+     "text to learn from, .txt or .jsonl; default: the King James text of Debian's "
+     "bible-kjv-text. A tokenizer is trained on it",
+     .repeats = true, .set = text_list_add, .what = "possible: too many"},
+    {"data", "DIR", CMD_FOLDER, AT(data), "tokens of ttt data prepare instead"},
+    {"seeds", "N", CMD_NUMBER, AT(seeds),
+     "runs of each network; results are means, ± their deviation", .usual = "1",
+     .most = REPRODUCE_MOST_SEEDS},
+    {"steps", "N", CMD_NUMBER, AT(steps), "steps of each run, instead of the scale's",
+     .most = 1 << 24},
+    {"rows", "LIST", CMD_TEXT, AT(rows), "of the ladder, by their names, as in norm,mini,rate"},
+    {"contexts", "LIST", CMD_CUSTOM, AT(contexts),
+     "of context and position, instead of the scale's, as in 128,512,2048", .set = int_list_parse,
+     .what = "a list of numbers"},
+    {"commands", NULL, CMD_FLAG, AT(commands),
+     "train nothing: print the commands that would, for machines with many devices; the same call "
+     "without it then finds their runs"},
+    {"mesh", "M", CMD_TEXT, AT(mesh), "train over several devices, as ttt train has it"},
+    {"dtype", "T", CMD_CUSTOM, AT(dtype), "of activations and products", .usual = "f32",
+     .choices = CMD_WORDS("f32", "bf16"), .set = model_set_type},
+    CMD_OPTION_CACHE(reproduce_options, cache),
+};
+static int reproduce_command(int argc, char **argv);
+const cmd_spec cmd_reproduce = {
+    .name = "reproduce",
+    .summary = "the paper's tables and figures, at a size that this machine finishes",
+    .usage = "EXPERIMENT … [options]",
+    .about = "Tables and figures of the TTT paper. Each experiment leaves EXPERIMENT.csv, .json, "
+             ".svg and .md, a page that says what the paper shows, what was run, what came out and "
+             "whether the order agrees. A run that was cut, by Ctrl-C or worse, goes on with the "
+             "same command; experiments share runs, and what is there is not done again."
+             "\n\n"
+             "ladder\tfrom linear attention to TTT-Linear, one change a row, and learners of later "
+             "papers beside it\n"
+             "minibatch\tperplexity and forward time against the size of mini-batches\n"
+             "context\tperplexity against context: Transformer, Mamba, TTT-Linear, TTT-MLP\n"
+             "position\tperplexity by the index of the token, at the longest context\n"
+             "innerloop\tthe learners' own loss by token and layer: W0, before, after\n"
+             "latency\ttime of a token, read and made, against context and batch\n"
+             "dualprimal\ttraining time of the dual form against the primal form\n"
+             "all\tone after another",
+    CMD_OPERANDS(operands_list),
+    CMD_OPTIONS(options),
+    .example = "ttt reproduce ladder --scale tiny --seeds 3",
+    .plugin = CMD_PLUGIN,
+    .run = reproduce_command,
+};
 
 static const reproduce_experiment *const experiments[] = {
     &reproduce_ladder,    &reproduce_minibatch, &reproduce_context,    &reproduce_position,
@@ -129,7 +134,7 @@ static pjrt_status *run_experiment(reproduce *r, const reproduce_experiment *e)
 static bool choose(const cmd_operands *operands, bool chosen[N_EXPERIMENTS])
 {
     if (operands->count == 0) {
-        cmd_wrong_use(&spec, "which experiment?");
+        cmd_wrong_use(&cmd_reproduce, "which experiment?");
         return false;
     }
     for (int i = 0; i < operands->count; i++) {
@@ -140,7 +145,7 @@ static bool choose(const cmd_operands *operands, bool chosen[N_EXPERIMENTS])
             found = found || this;
         }
         if (!found) {
-            cmd_wrong_use(&spec, "there is no experiment \"%s\"", operands->items[i]);
+            cmd_wrong_use(&cmd_reproduce, "there is no experiment \"%s\"", operands->items[i]);
             return false;
         }
     }
@@ -153,17 +158,17 @@ static int complete(reproduce_options *o, reproduce *r)
     const reproduce_scale *scale =
         reproduce_scale_find(o->scale == NULL ? "tiny" : o->scale, &names);
     if (scale == NULL)
-        return cmd_wrong_use(&spec, "--scale: \"%s\" is not %s", o->scale, names);
+        return cmd_wrong_use(&cmd_reproduce, "--scale: \"%s\" is not %s", o->scale, names);
     r->scale = *scale;
     if (o->seeds == 0)
         o->seeds = 1;
     if (o->steps > 0)
         r->scale.steps = r->scale.context_steps = o->steps;
     if (o->contexts.count >= REPRODUCE_MOST)
-        return cmd_wrong_use(&spec, "--contexts: at most %d", REPRODUCE_MOST - 1);
+        return cmd_wrong_use(&cmd_reproduce, "--contexts: at most %d", REPRODUCE_MOST - 1);
     for (int64_t i = 0; i < o->contexts.count; i++) {
         if (o->contexts.list[i] < 16)
-            return cmd_wrong_use(&spec, "--contexts: %d is less than 16", o->contexts.list[i]);
+            return cmd_wrong_use(&cmd_reproduce, "--contexts: %d is less than 16", o->contexts.list[i]);
         r->scale.contexts[i] = o->contexts.list[i];
         r->scale.contexts[i + 1] = 0;
     }
@@ -183,14 +188,14 @@ static int finish(const reproduce *r, const bool *chosen)
                                     "experiments", files));
 }
 
-int cmd_reproduce(int argc, char **argv)
+static int reproduce_command(int argc, char **argv)
 {
     cmd_common common;
     cmd_operands operands;
     reproduce_options o = {.dtype = HLO_F32};
     bool chosen[N_EXPERIMENTS] = {false};
     reproduce r = {.common = &common, .options = &o, .line = progress_begin()};
-    int code = cmd_parse(&spec, argc, argv, &common, &o, &operands);
+    int code = cmd_parse(&cmd_reproduce, argc, argv, &common, &o, &operands);
     if (code < 0 && !choose(&operands, chosen))
         code = CMD_WRONG_USE;
     if (code < 0)

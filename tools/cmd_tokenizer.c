@@ -349,21 +349,7 @@ static void show_progress(void *ctx, int64_t done, int64_t all)
                 done == all ? "\n" : "");
 }
 
-<<<<<<< HEAD
-static int train(const cmd_common *common, const options *chosen, const cmd_operands *operands)
-=======
-static pjrt_status *train_from(ttt_bpe_trainer *trainer, const char *path)
-{
-    char *bytes;
-    size_t size;
-    PJRT_TRY(cmd_read_file(path, &bytes, &size));
-    pjrt_status *st = ttt_bpe_trainer_add(trainer, bytes, size);
-    free(bytes);
-    return st;
-}
-
 static int train(const cmd_common *common, int vocab, const cmd_operands *operands)
->>>>>>> table
 {
     ttt_bpe_trainer *trainer = NULL;
     double start = cmd_seconds();

@@ -63,7 +63,7 @@ static pjrt_status *find_texts(const reproduce *r, char *folder, char *made, tex
     *texts = r->options->corpus;
     if (texts->count > 0)
         return NULL;
-    snprintf(made, PATH_MAX, "%s/kjv.jsonl", folder);
+    snprintf(made, PATH_MAX, "%s/data/kjv.jsonl", r->out);
     text_list_add(made, texts);
     if (access(made, R_OK) == 0)
         return NULL;

@@ -70,7 +70,7 @@ static json_t *row_json(const inner *in, size_t layer)
 static pjrt_status *draw(const inner *in, size_t layer, reproduce_report *report)
 {
     static const char *const suffixes[PANELS] = {"", "-2", "-3", "-4"};
-    char title[40];
+    char title[64];
     chart_series series[3];
     for (int k = 0; k < 3; k++)
         series[k] = (chart_series){.name = curves[k == 0 ? 0 : k + 1],

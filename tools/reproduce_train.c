@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_RESULT = 1 << 26, MOST_WORD = 96 };
+enum { MOST_WORD = 96 };
 
 /* ---- settings ----------------------------------------------------------------------------------
  */
@@ -48,7 +48,7 @@ static pjrt_status *match_mamba(const reproduce *r, ttt_config *config)
     enum { STEP = 8 };
     ttt_config mamba;
     ttt_error error;
-    double target, flops;
+    double target = 0, flops = 0;
     if (!ttt_config_preset(&mamba, r->scale.preset, "mamba", "mamba", &error))
         return ttt_failed(&error);
     mamba.vocab_size = r->vocab;
@@ -291,7 +291,7 @@ static json_t *inner_json(const ttt_evaluation *e)
 static pjrt_status *write_result(job_run *j, json_t **out)
 {
     char part[PATH_MAX + 8];
-    double flops, tokens = (double)(j->recipe.steps * j->recipe.batch_tokens);
+    double flops = 0, tokens = (double)(j->recipe.steps * j->recipe.batch_tokens);
     const ttt_evaluation *e = &j->found;
     PJRT_TRY(arithmetic(&j->config, j->recipe.sequence_length, &flops));
     *out = json_pack(

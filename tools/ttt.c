@@ -30,8 +30,8 @@ const cmd_spec cmd_ttt = {
             &cmd_devices, &cmd_plugin_check, &cmd_hlo,   &cmd_config,    &cmd_init,
             &cmd_convert, &cmd_logits,       &cmd_grads, &cmd_data,      &cmd_train,
             &cmd_eval,    &cmd_generate,     &cmd_chat,  &cmd_bench,     &cmd_compile,
-            &cmd_inspect, &cmd_export,       &cmd_run,   &cmd_tokenizer, &cmd_help,
-            NULL,
+            &cmd_inspect, &cmd_export,       &cmd_run,   &cmd_tokenizer,
+            &cmd_reproduce, &cmd_help, NULL,
         },
     .run = ttt_command,
 };
