@@ -3,12 +3,17 @@
 # completion, docs and examples. `cpack` in the build folder makes a Debian package of the same.
 include(CMakePackageConfigHelpers)
 set(TTT_INSTALL_PLUGINS "" CACHE STRING "Further plugins (libtpu.so, xla_cuda_plugin.so) to install beside the CPU's")
+option(TTT_INSTALL_XLA "Install XLA's libraries (850 MB) beside the CPU plugin, for machines without set-up" OFF)
 
 install(TARGETS ttt RUNTIME DESTINATION bin)
 target_include_directories(ttt_library INTERFACE $<INSTALL_INTERFACE:include>)
 install(TARGETS ttt_library EXPORT tttTargets LIBRARY DESTINATION lib)
 install(FILES runtime/ttt.h DESTINATION include)
 install(PROGRAMS ${ttt_cpu_plugin} ${TTT_INSTALL_PLUGINS} DESTINATION lib/ttt)
+if(TTT_INSTALL_XLA)
+  install(FILES ${TTT_TENSORFLOW_DIR}/libtensorflow_cc.so.2 ${TTT_TENSORFLOW_DIR}/libtensorflow_framework.so.2
+          DESTINATION lib/ttt)
+endif()
 
 set(install_files ${CMAKE_CURRENT_LIST_DIR})
 set(package_folder lib/cmake/ttt)
