@@ -533,5 +533,8 @@ typedef struct hlo_portable_options {
  * a mesh, or written with `gspmd`, has the first not. NULL on error; the caller frees it.
  */
 char *hlo_write_portable(hlo_graph *g, const hlo_portable_options *options, size_t *size);
+/* The versions that there are to choose from: the oldest and the newest, whose last number may be
+ * any. */
+void hlo_portable_versions(int oldest[3], int newest[3]);
 
 #endif

@@ -397,6 +397,12 @@ static bool choose_version(hlo_portable *p, const hlo_block *block, char produce
     return !hlo__failed(p->g);
 }
 
+void hlo_portable_versions(int oldest[3], int newest[3])
+{
+    memcpy(oldest, (const int[3]){1, OLDEST_MINOR, 0}, 3 * sizeof *oldest);
+    memcpy(newest, (const int[3]){1, NEWEST_MINOR, 0}, 3 * sizeof *newest);
+}
+
 char *hlo_write_portable(hlo_graph *g, const hlo_portable_options *options, size_t *size)
 {
     char producer[64], *file = NULL;

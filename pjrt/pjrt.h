@@ -164,6 +164,9 @@ PJRT_MUST_CHECK pjrt_status *pjrt_plugin_search(const char *name,
 
 const char *pjrt_plugin_path(const pjrt_plugin *plugin);
 void pjrt_plugin_version(const pjrt_plugin *plugin, int *major, int *minor);
+/* The version of the C API that this library was built with, and the oldest minor one of a plugin
+ * that it takes. */
+void pjrt_api_version(int *major, int *minor, int *oldest_minor);
 /* Attributes such as stablehlo_current_version; `*count` of them. */
 const pjrt_option *pjrt_plugin_attributes(const pjrt_plugin *plugin, size_t *count);
 /* True when the plugin has that entry of the C API, by name: "PJRT_Client_Compile". */

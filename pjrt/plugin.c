@@ -232,6 +232,13 @@ void pjrt_plugin_version(const pjrt_plugin *plugin, int *major, int *minor)
     *minor = plugin->api->pjrt_api_version.minor_version;
 }
 
+void pjrt_api_version(int *major, int *minor, int *oldest_minor)
+{
+    *major = PJRT_API_MAJOR;
+    *minor = PJRT_API_MINOR;
+    *oldest_minor = OLDEST_MINOR;
+}
+
 const pjrt_option *pjrt_plugin_attributes(const pjrt_plugin *plugin, size_t *count)
 {
     *count = plugin->n_attributes;

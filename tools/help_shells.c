@@ -69,9 +69,10 @@ static void bash_rest(const cmd_spec *spec, void *ctx)
         if (rows[i].name != NULL)
             fprintf(ctx, " --%s", rows[i].name);
     }
-    fputs("'\n            words='", ctx);
+    fputs("'\n            below='", ctx);
     for (size_t i = 0; spec->commands != NULL && spec->commands[i] != NULL; i++)
         fprintf(ctx, " %s", cmd_last_word(spec->commands[i]));
+    fputs("' words='", ctx);
     for (size_t i = 0; i < spec->n_operands; i++) {
         all.kind = takes_paths(&spec->operands[i]) && all.kind != CMD_FILE ? spec->operands[i].kind
                                                                            : all.kind;
@@ -90,7 +91,7 @@ static const char bash_start[] =
     "# Completion of ttt for bash, made by ttt help --format bash.\n"
     "_ttt() {\n"
     "    local line=${COMP_LINE:0:COMP_POINT} command='' option='' before='' value='' words=''\n"
-    "    local paths='' options='' cuts='' i\n"
+    "    local paths='' options='' below='' cuts='' i\n"
     "    local -a typed found=()\n"
     "    read -ra typed <<<\"$line\"\n"
     "    [[ $line == *[[:space:]] ]] && typed+=('')\n"
@@ -111,6 +112,7 @@ static const char bash_middle[] = ") command=${command:+$command }${typed[i]} ;;
 static const char bash_between[] = "    esac\n"
                                    "    [[ $value ]] || case \"$command\" in\n";
 static const char bash_end[] = "    esac\n"
+                               "    ((i + 1 < ${#typed[@]})) || words+=$below\n"
                                "    local part=${current#\"$before\"}\n"
                                "    [[ ! $value && $current == -* ]] && words=$options paths=''\n"
                                "    mapfile -t found < <(compgen -W \"$words\" -- \"$part\"\n"

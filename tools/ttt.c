@@ -24,7 +24,13 @@ const cmd_spec cmd_ttt = {
     CMD_OPTIONS(options),
     .notes = "Every command takes --help, --json (one JSON object on standard output) and -v "
              "(details, and the plugins' own logs); those that use devices take --plugin "
-             "cpu|tpu|cuda|PATH. ttt help COMMAND tells of one.",
+             "cpu|tpu|cuda|PATH. ttt help COMMAND tells of one.\n"
+             "In the environment:\n"
+             "TTT_CACHE\tthe folder of what was set up and of compiled programs, else "
+             "$XDG_CACHE_HOME/ttt or ~/.cache/ttt\n"
+             "TTT_PLUGIN_CPU\tthe path of the plugin cpu; TTT_PLUGIN_TPU and TTT_PLUGIN_CUDA of "
+             "the others; ttt devices -v shows where else they are looked for\n"
+             "TTT_TOKEN\tthe secret that the processes of a job have in common",
     .commands =
         (const cmd_spec *const[]){
             &cmd_devices, &cmd_plugin_check, &cmd_hlo,   &cmd_config,    &cmd_init,
@@ -40,7 +46,14 @@ static int print_version(const cmd_common *common)
 {
     if (!common->json)
         return puts("ttt " TTT_VERSION) >= 0 && fflush(stdout) == 0 ? CMD_OK : CMD_FAILED;
-    return CMD_OK;
+    int major, minor, oldest_minor, oldest[3], newest[3];
+    pjrt_api_version(&major, &minor, &oldest_minor);
+    hlo_portable_versions(oldest, newest);
+    return cmd_print_json(json_pack("{s:s, s:s, s:{s:[i,i], s:[i,i]}, s:{s:[i,i,i], s:[i,i,i]}}",
+                                    "version", TTT_VERSION, "released", TTT_RELEASED, "pjrt_api",
+                                    "built_with", major, minor, "oldest_plugin", major,
+                                    oldest_minor, "stablehlo", "oldest", oldest[0], oldest[1],
+                                    oldest[2], "newest", newest[0], newest[1], newest[2]));
 }
 
 /* `ttt` without a command. */

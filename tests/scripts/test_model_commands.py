@@ -110,7 +110,7 @@ def test_wrong_use(scratch):
         check_fails("tokens twice", 2, [*good, "--tokens-file", out], "not both")
         check_fails("no such form", 2, [*good, "--form", "triple"], "dual, primal or matrix")
         check_fails("no such type", 2, [*good, "--dtype", "f16"], "bf16")
-        check_fails("no such layers", 2, [*good, "--layers", "heaped"], "stacked or separate")
+        check_fails("no such layers", 2, [*good, "--layers", "heaped"], "separate or stacked")
         check_fails("no such axis", 2, [*good, "--mesh", "rows=2"], "rows=2", "data, fsdp, time and model")
         check_fails("a mesh without numbers", 2, [*good, "--mesh", "data=two"], "data=two")
     check_fails("no such remat", 2, ["grads", "--remat", "much"], "some, none or all")
