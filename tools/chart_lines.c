@@ -141,6 +141,7 @@ static void measure(drawing *d)
             include(&d->y, of->y[i] + spread);
         }
     }
+    d->x.twos = c->log_x && (d->x.twos || c->twos);
     d->y.twos = false;
     finish_axis(&d->x, c->log_x ? 0.02 : 0, c->x_low, c->x_high);
     finish_axis(&d->y, 0.06, c->y_low, c->y_high);
@@ -339,7 +340,7 @@ static void draw_line(drawing *d, const line *l)
 
 static bool has_markers(const line *l)
 {
-    return !l->of->faint && (l->of->points || l->count <= FEW);
+    return !l->of->faint && !l->of->plain && (l->of->points || l->count <= FEW);
 }
 
 static void draw_markers(drawing *d, const line *l)

@@ -27,6 +27,7 @@ static const struct {
     {"bench", cmd_bench, "how fast a model reads and makes tokens"},
     {"compile", cmd_compile, "a network's programs for a target, and what they cost there"},
     {"inspect", cmd_inspect, "what a file or folder of ttt holds, in words and pictures"},
+    {"report", cmd_report, "a page about training runs: curves, settings, samples"},
     {"export", cmd_export, "a model as a bundle that runs elsewhere"},
     {"run", cmd_run, "text that goes on from a prompt, by a bundle"},
     {"tokenizer", cmd_tokenizer, "text to numbers and back, and training for it"},
