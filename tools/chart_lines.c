@@ -176,10 +176,11 @@ static void set_ticks(axis *a, size_t most)
 }
 
 /* As many as fit beside each other. */
-static void set_x_ticks(axis *a)
+static void set_x_ticks(axis *a, bool whole)
 {
     double room = a->to - a->from;
-    for (size_t most = 9; most >= 2; most--) {
+    size_t first = whole && a->high - a->low < 8 ? (size_t)(a->high - a->low) + 1 : 9;
+    for (size_t most = first < 2 ? 2 : first; most >= 2; most--) {
         set_ticks(a, most);
         if ((label_width(a) + 14) * (double)a->n_ticks <= room)
             return;
@@ -578,9 +579,9 @@ static void lay_out(drawing *d)
         d->y.from = d->y.to + 60;
     set_ticks(&d->y, (size_t)((d->y.from - d->y.to) / 36) + 2);
     d->direct = names_fit(d, &widest);
-    d->x.from = CHART_EDGE + label_width(&d->y) + 6;
+    d->x.from = CHART_EDGE + 1.1 * label_width(&d->y) + 6;
     d->x.to = d->width - CHART_EDGE - (d->direct ? widest + 6 : 10);
-    set_x_ticks(&d->x);
+    set_x_ticks(&d->x, c->whole_x);
 }
 
 static bool draw_all(drawing *d)

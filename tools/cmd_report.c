@@ -67,12 +67,25 @@ static pjrt_status *write_page(const char *path, const text_buffer *page)
     return st;
 }
 
+/* Runs whose folders have the same name are told apart by their paths. */
+static void name_apart(report *r)
+{
+    bool same[REPORT_RUNS] = {false};
+    for (size_t i = 0; i < r->n_runs; i++)
+        for (size_t k = 0; k < r->n_runs; k++)
+            same[i] = same[i] || (i != k && strcmp(r->runs[i]->name, r->runs[k]->name) == 0);
+    for (size_t i = 0; i < r->n_runs; i++)
+        if (same[i])
+            snprintf(r->runs[i]->name, sizeof r->runs[i]->name, "%.127s", r->runs[i]->path);
+}
+
 static pjrt_status *read_runs(const cmd_operands *operands, report *r)
 {
     for (int i = 0; i < operands->count; i++) {
         PJRT_TRY(report_read(operands->items[i], &r->runs[r->n_runs]));
         r->n_runs++;
     }
+    name_apart(r);
     return NULL;
 }
 

@@ -125,24 +125,39 @@ static void add_evaluations(canvas *c, const char *name, const report_run *run, 
     }
 }
 
-/* Raw lines may leave the picture, the others may not: one spike must not flatten all. */
+static void widen(const chart_series *s, double from, double *low, double *high)
+{
+    for (size_t k = 0; k < s->count; k++) {
+        double spread = s->spread == NULL ? 0 : s->spread[k];
+        if (s->x[k] < from || !isfinite(s->y[k]))
+            continue;
+        *low = fmin(*low, s->y[k] - spread);
+        *high = fmax(*high, s->y[k] + spread);
+    }
+}
+
+/* Raw lines may leave the picture when they go far, the others may not: one spike must not flatten
+ * all. */
 static void frame(canvas *c, double from)
 {
-    double low = INFINITY, high = -INFINITY, right = -INFINITY;
+    double low = INFINITY, high = -INFINITY, right = -INFINITY, lowest, highest;
     for (size_t i = 0; i < c->chart.n_series; i++) {
-        chart_series *s = &c->series[i];
-        for (size_t k = 0; k < s->count; k++) {
-            right = fmax(right, s->x[k]);
-            if (s->faint || s->x[k] < from || !isfinite(s->y[k]))
-                continue;
-            double spread = s->spread == NULL ? 0 : s->spread[k];
-            low = fmin(low, s->y[k] - spread);
-            high = fmax(high, s->y[k] + spread);
-        }
+        const chart_series *s = &c->series[i];
+        right = fmax(right, s->x[s->count - 1]);
+        if (!s->faint)
+            widen(s, from, &low, &high);
     }
+    lowest = low;
+    highest = high;
+    for (size_t i = 0; i < c->chart.n_series; i++)
+        if (c->series[i].faint)
+            widen(&c->series[i], from, &lowest, &highest);
+    double most = 0.35 * (high - low);
+    low = fmax(lowest, c->chart.log_y ? low / 1.5 : low - most);
+    high = fmin(highest, high + most);
     if (!(high > low) || (c->chart.log_y && low <= 0))
         return;
-    double room = c->chart.log_y ? pow(high / low, 0.08) : 0.08 * (high - low);
+    double room = c->chart.log_y ? pow(high / low, 0.05) : 0.05 * (high - low);
     c->chart.y_low = c->chart.log_y ? low / room : low - room;
     c->chart.y_high = c->chart.log_y ? high * room : high + room;
     if (from > 0) {
@@ -270,7 +285,7 @@ static void draw_rate(markup *m, const report *r)
 static void draw_speed(markup *m, const report *r)
 {
     canvas c = start(m, r, "Throughput", "tokens a second");
-    double most = 0, scale = 1;
+    double most = 0, fastest = 0, scale = 1;
     for (size_t i = 0; i < r->n_runs; i++)
         most = fmax(most, r->runs[i]->elapsed);
     scale = most > 2 * 86400 ? 1.0 / 86400 : most > 2 * 3600 ? 1.0 / 3600 : 1.0 / 60;
@@ -279,7 +294,10 @@ static void draw_speed(markup *m, const report *r)
         if (r->n_runs == 1)
             add_raw(&c, &r->runs[i]->speed, scale, 1);
         add_smooth(&c, name_of(r, i), &r->runs[i]->speed, scale, (int)i + 1);
+        for (size_t k = 0; k < r->runs[i]->speed.count; k++)
+            fastest = fmax(fastest, r->runs[i]->speed.list[k].high);
     }
+    c.chart.y_high = 1.1 * fastest;
     mark_restarts(&c, r);
     double times[REPORT_RESTARTS];
     for (size_t i = 0; i < c.chart.n_marks; i++)
@@ -334,6 +352,7 @@ static void draw_inner_layers(markup *m, const report_run *run)
 {
     canvas c = start(m, NULL, "Inner loss by layer", "reconstruction, last evaluation");
     c.chart.x_label = "layer";
+    c.chart.whole_x = true;
     for (int which = 0; which < REPORT_INNERS; which++) {
         chart_series *s =
             new_series(&c, report_inner_name(which), run->n_inner_layers, which + 1, false);

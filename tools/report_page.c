@@ -30,6 +30,7 @@ static const char style[] =
     ".cards li{background:var(--card);border-radius:.6rem;padding:.6rem .8rem}\n"
     ".cards b{display:block;font-size:1.25rem;font-weight:650;line-height:1.25;"
     "font-variant-numeric:tabular-nums}\n"
+    ".cards small{font-size:.8em;font-weight:400;white-space:nowrap}\n"
     ".cards span{color:var(--soft);font-size:.85rem;display:block}\n"
     ".charts{display:grid;gap:.8rem 1.4rem;"
     "grid-template-columns:repeat(auto-fill,minmax(min(27rem,100%),1fr))}\n"
@@ -160,7 +161,7 @@ static void figure_words(const report_run *run, figure which, char value[TEXT], 
             with_error(ratio, ratio * run->last.error, 3, value);
         break;
     case BEST:
-        if (evaluated && run->best.step != run->last.step) {
+        if (evaluated) {
             snprintf(value, TEXT, "%.4f", run->best.loss);
             snprintf(more, TEXT, "at step %.0f", run->best.step);
         }
@@ -196,7 +197,7 @@ static void figure_words(const report_run *run, figure which, char value[TEXT], 
     case GOODPUT:
         if (isfinite(report_goodput(run)))
             snprintf(value, TEXT, "%.1f%%", 100 * report_goodput(run));
-        snprintf(more, TEXT, "of the time computing");
+        snprintf(more, TEXT, "computing steps");
         break;
     case MEMORY:
         if (run->memory > 0)
@@ -217,17 +218,34 @@ static void figure_words(const report_run *run, figure which, char value[TEXT], 
     }
 }
 
+/* What follows the ± is smaller, and stays together. */
+static void add_value(markup *m, char value[TEXT])
+{
+    char *error = strstr(value, " ± ");
+    if (error != NULL)
+        *error = '\0';
+    markup_add(m, "<b>");
+    markup_words(m, value[0] == '\0' ? "–" : value, TEXT);
+    if (error != NULL) {
+        markup_add(m, " <small>± ");
+        markup_words(m, error + strlen(" ± "), TEXT);
+        markup_add(m, "</small>");
+    }
+    markup_add(m, "</b>");
+}
+
 static void add_cards(markup *m, const report_run *run)
 {
     char value[TEXT], more[TEXT];
     markup_add(m, "<ul class=\"cards\">\n");
     for (figure which = 0; which < FIGURES; which++) {
         figure_words(run, which, value, more);
-        if (value[0] == '\0' && which != LOSS)
+        bool last_is_best = which == BEST && run->best.step == run->last.step;
+        if ((value[0] == '\0' && which != LOSS) || last_is_best)
             continue;
         markup_add(m, "<li>");
         add_words(m, "span", figure_names[which]);
-        add_words(m, "b", value[0] == '\0' ? "–" : value);
+        add_value(m, value);
         if (more[0] != '\0')
             add_words(m, "span", more);
         markup_add(m, "</li>\n");
@@ -311,6 +329,8 @@ static int part_colour(size_t i)
     return colours[i % (sizeof colours / sizeof *colours)];
 }
 
+#define SEEN 5e-4 /* a share below this is not shown */
+
 static void add_goodput(markup *m, const report *r, const report_run *run)
 {
     const json_t *seconds = report_seconds(run);
@@ -333,7 +353,7 @@ static void add_goodput(markup *m, const report *r, const report_run *run)
     markup_add(m, "<div class=\"bar\" aria-hidden=\"true\">");
     json_object_foreach((json_t *)seconds, name, value)
     {
-        if (all > 0 && json_number_value(value) / all > 5e-4)
+        if (all > 0 && json_number_value(value) >= SEEN * all)
             markup_add(m, "<i class=\"%s\" style=\"flex:%.4f\"></i>",
                        chart_colour_class(part_colour(i)), json_number_value(value) / all);
         i++;
@@ -343,7 +363,7 @@ static void add_goodput(markup *m, const report *r, const report_run *run)
     json_object_foreach((json_t *)seconds, name, value)
     {
         int colour = part_colour(i++);
-        if (json_number_value(value) <= 0)
+        if (json_number_value(value) < SEEN * all)
             continue;
         markup_add(m, "<li><i class=\"%s\"></i>", chart_colour_class(colour));
         markup_words(m, name, WORDS);
@@ -402,12 +422,17 @@ static void add_curves(markup *m, const report *r)
     markup_add(m, "</div></section>\n");
 }
 
+static bool any_seconds(const report *r)
+{
+    for (size_t i = 0; i < r->n_runs; i++)
+        if (report_seconds(r->runs[i]) != NULL)
+            return true;
+    return false;
+}
+
 static void add_time(markup *m, const report *r)
 {
-    bool any = false;
-    for (size_t i = 0; i < r->n_runs; i++)
-        any = any || report_seconds(r->runs[i]) != NULL;
-    if (!any)
+    if (!any_seconds(r))
         return;
     markup_add(m, "<section><h2 id=\"time\">Where time went</h2>\n");
     for (size_t i = 0; i < r->n_runs; i++)
@@ -596,6 +621,7 @@ static void add_navigation(markup *m, const report *r)
         const char *id, *name;
         bool shown;
     } parts[] = {{"differences", "What differs", r->n_runs > 1},
+                 {"time", "Where time went", any_seconds(r)},
                  {"curves", "Curves", true},
                  {"inner", "The inner loop", any_inner(r)},
                  {"samples", "Samples", any_samples(r)},
@@ -626,8 +652,11 @@ static void add_body(markup *m, const report *r, const char *title)
         add_figure_table(m, r);
         add_differences(m, r);
     }
-    add_time(m, r);
+    if (r->n_runs == 1)
+        add_time(m, r);
     add_curves(m, r);
+    if (r->n_runs > 1)
+        add_time(m, r);
     add_inner(m, r);
     add_samples(m, r);
     add_settings(m, r);
