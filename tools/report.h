@@ -66,7 +66,7 @@ typedef enum report_inner {
     REPORT_INNER_AFTER,
     REPORT_INNERS
 } report_inner;
-const char *report_inner_name(report_inner which); /* for readers: "before the token" */
+const char *report_inner_name(int which); /* for readers: "before the token" */
 
 typedef struct report_evaluation {
     double step, tokens, loss, error;

@@ -80,7 +80,7 @@ void report_curve_fill(report_curve *curve, size_t count, double (*value)(void *
     }
 }
 
-const char *report_inner_name(report_inner which)
+const char *report_inner_name(int which)
 {
     static const char *const names[] = {"at W₀", "at the mini-batch's start", "before the token",
                                         "after the token"};
