@@ -34,13 +34,17 @@ typedef struct chart_series {
     bool dashed;
     bool faint;  /* pale and thin: raw values behind a smoothed line */
     bool points; /* markers that no line joins */
+    bool plain;  /* no markers, however few points there are */
     int colour;  /* 1 to CHART_COLOURS; 0: by the place among the series */
 } chart_series;
 
 typedef struct chart {
     const char *title, *x_label, *y_label; /* NULL: none */
     const char *about;                     /* for those who do not see it; NULL: from the data */
-    bool log_x, log_y; /* where all x are powers of two, so are the ticks: 128, 256, … 32k */
+    bool log_x, log_y;
+    bool twos;    /* ticks of a logarithmic x axis are powers of two, 128, 256, … 32k: so they are
+                     where all x are such powers anyway */
+    bool whole_x; /* ticks of the x axis are whole numbers */
     const chart_series *series;
     size_t n_series;
     double x_low, x_high, y_low, y_high; /* the ends of the axes; both 0: from the data */

@@ -6,7 +6,7 @@
 #include "tools/markup.h"
 
 enum {
-    CHART_EDGE = 8,  /* empty all around */
+    CHART_EDGE = 4,  /* empty all around */
     CHART_LINE = 18, /* from one line of text to the next */
     CHART_MOST_NAME = 48,
 };

@@ -141,6 +141,7 @@ static void measure(drawing *d)
             include(&d->y, of->y[i] + spread);
         }
     }
+    d->x.twos = c->log_x && (d->x.twos || c->twos);
     d->y.twos = false;
     finish_axis(&d->x, c->log_x ? 0.02 : 0, c->x_low, c->x_high);
     finish_axis(&d->y, 0.06, c->y_low, c->y_high);
@@ -175,10 +176,11 @@ static void set_ticks(axis *a, size_t most)
 }
 
 /* As many as fit beside each other. */
-static void set_x_ticks(axis *a)
+static void set_x_ticks(axis *a, bool whole)
 {
     double room = a->to - a->from;
-    for (size_t most = 9; most >= 2; most--) {
+    size_t first = whole && a->high - a->low < 8 ? (size_t)(a->high - a->low) + 1 : 9;
+    for (size_t most = first < 2 ? 2 : first; most >= 2; most--) {
         set_ticks(a, most);
         if ((label_width(a) + 14) * (double)a->n_ticks <= room)
             return;
@@ -339,7 +341,7 @@ static void draw_line(drawing *d, const line *l)
 
 static bool has_markers(const line *l)
 {
-    return !l->of->faint && (l->of->points || l->count <= FEW);
+    return !l->of->faint && !l->of->plain && (l->of->points || l->count <= FEW);
 }
 
 static void draw_markers(drawing *d, const line *l)
@@ -577,9 +579,9 @@ static void lay_out(drawing *d)
         d->y.from = d->y.to + 60;
     set_ticks(&d->y, (size_t)((d->y.from - d->y.to) / 36) + 2);
     d->direct = names_fit(d, &widest);
-    d->x.from = CHART_EDGE + label_width(&d->y) + 6;
+    d->x.from = CHART_EDGE + 1.1 * label_width(&d->y) + 6;
     d->x.to = d->width - CHART_EDGE - (d->direct ? widest + 6 : 10);
-    set_x_ticks(&d->x);
+    set_x_ticks(&d->x, c->whole_x);
 }
 
 static bool draw_all(drawing *d)

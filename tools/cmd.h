@@ -167,6 +167,7 @@ const char *cmd_duration(double seconds);
 extern const cmd_spec cmd_ttt;
 extern const cmd_spec cmd_devices, cmd_plugin_check, cmd_hlo, cmd_config, cmd_init, cmd_convert,
     cmd_logits, cmd_grads, cmd_data, cmd_train, cmd_eval, cmd_generate, cmd_chat, cmd_bench,
-    cmd_compile, cmd_inspect, cmd_export, cmd_run, cmd_tokenizer, cmd_help, cmd_reproduce;
+    cmd_compile, cmd_inspect, cmd_export, cmd_run, cmd_tokenizer, cmd_help, cmd_reproduce,
+    cmd_report;
 
 #endif

@@ -168,7 +168,8 @@ static int complete(reproduce_options *o, reproduce *r)
         return cmd_wrong_use(&cmd_reproduce, "--contexts: at most %d", REPRODUCE_MOST - 1);
     for (int64_t i = 0; i < o->contexts.count; i++) {
         if (o->contexts.list[i] < 16)
-            return cmd_wrong_use(&cmd_reproduce, "--contexts: %d is less than 16", o->contexts.list[i]);
+            return cmd_wrong_use(&cmd_reproduce, "--contexts: %d is less than 16",
+                                 o->contexts.list[i]);
         r->scale.contexts[i] = o->contexts.list[i];
         r->scale.contexts[i + 1] = 0;
     }
@@ -184,8 +185,8 @@ static int finish(const reproduce *r, const bool *chosen)
         if (chosen[i])
             json_object_set_new(files, experiments[i]->name, json_load_file(path, 0, NULL));
     }
-    return cmd_print_json(json_pack("{s:s, s:s, s:o}", "scale", r->scale.name, "out", r->out,
-                                    "experiments", files));
+    return cmd_print_json(
+        json_pack("{s:s, s:s, s:o}", "scale", r->scale.name, "out", r->out, "experiments", files));
 }
 
 static int reproduce_command(int argc, char **argv)

@@ -35,7 +35,7 @@ static size_t character(const char *at)
     for (size_t i = 1; i < size; i++) {
         if ((at[i] & 0xc0) != 0x80) /* a NUL at the end is none either */
             return 0;
-        code = code << 6 | (at[i] & 0x3fu);
+        code = code << 6 | ((unsigned char)at[i] & 0x3fu);
     }
     bool control = (code < ' ' && code != '\n' && code != '\t') || code == 0x7f;
     bool none = code < least[size] || (code >= 0xd800 && code < 0xe000) || code > 0x10ffff ||

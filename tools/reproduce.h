@@ -32,15 +32,15 @@ typedef struct reproduce_scale {
     const char *name, *preset;
     int64_t vocab; /* of the tokenizer that is trained; 0: there is none, --data is needed */
     int64_t context, batch_tokens, steps;
-    double peak_lr;                       /* 0: the preset's */
-    int64_t eval_tokens;                  /* of the validation text, at most */
-    int64_t sizes[REPRODUCE_MOST];        /* of mini-batches, besides whole sequences; 0: the end */
-    int64_t contexts[REPRODUCE_MOST];     /* of the experiment over contexts; 0: the end */
-    int64_t context_steps;                /* of its runs */
-    double finetune_lr;                   /* peak rate of the Transformer's fine-tuning */
-    const char *latency_preset;           /* of the networks that are timed */
-    int64_t latencies[REPRODUCE_MOST];    /* contexts at which they are; 0: the end */
-    int64_t latency_batches[4];           /* sequences side by side; 0: the end */
+    double peak_lr;                    /* 0: the preset's */
+    int64_t eval_tokens;               /* of the validation text, at most */
+    int64_t sizes[REPRODUCE_MOST];     /* of mini-batches, besides whole sequences; 0: the end */
+    int64_t contexts[REPRODUCE_MOST];  /* of the experiment over contexts; 0: the end */
+    int64_t context_steps;             /* of its runs */
+    double finetune_lr;                /* peak rate of the Transformer's fine-tuning */
+    const char *latency_preset;        /* of the networks that are timed */
+    int64_t latencies[REPRODUCE_MOST]; /* contexts at which they are; 0: the end */
+    int64_t latency_batches[4];        /* sequences side by side; 0: the end */
 } reproduce_scale;
 
 /* NULL when there is none by that name; all names in `names`, for the message. */
@@ -67,8 +67,8 @@ typedef struct reproduce {
     /* How far the experiment is. */
     progress_line line;
     const char *experiment, *doing;
-    int done, all;       /* runs, or measurements */
-    int fresh;           /* of those done, not found */
+    int done, all; /* runs, or measurements */
+    int fresh;     /* of those done, not found */
     double begun;
 } reproduce;
 
@@ -88,12 +88,12 @@ typedef struct reproduce_job {
     char name[REPRODUCE_NAME];  /* of its folder, with the seed behind it */
     char label[REPRODUCE_NAME]; /* for people */
     const char *mixer, *backbone;
-    const char *sets; /* "field=value field=value", or NULL */
-    int64_t mini;     /* mini_batch_size; 0: as it is, or as `sets` says */
-    int64_t context;  /* 0: the scale's */
-    int64_t steps;    /* 0: the scale's */
-    double peak_lr;   /* 0: the scale's */
-    bool matched;     /* its blocks are as wide as it takes for Mamba's arithmetic */
+    const char *sets;           /* "field=value field=value", or NULL */
+    int64_t mini;               /* mini_batch_size; 0: as it is, or as `sets` says */
+    int64_t context;            /* 0: the scale's */
+    int64_t steps;              /* 0: the scale's */
+    double peak_lr;             /* 0: the scale's */
+    bool matched;               /* its blocks are as wide as it takes for Mamba's arithmetic */
     char start[REPRODUCE_NAME]; /* the name of the run whose model it begins with, or "" */
     bool inner;                 /* the inner losses are asked for */
 } reproduce_job;
@@ -156,9 +156,9 @@ typedef struct reproduce_picture {
 /* What came out of an experiment. */
 typedef struct reproduce_report {
     const char *title;
-    json_t *rows;    /* array of flat objects: the lines of the table; owned */
+    json_t *rows;        /* array of flat objects: the lines of the table; owned */
     const char *columns; /* "label:network,perplexity:perplexity": of the page's table */
-    markup words;    /* paragraphs; owned */
+    markup words;        /* paragraphs; owned */
     reproduce_picture pictures[4];
     int n_pictures;
 } reproduce_report;

@@ -216,8 +216,9 @@ static void position_words(const octaves *o, int64_t context, markup *m)
         size_t last = o->count - 1, falls = 0;
         for (size_t i = 1; i < o->count; i++)
             falls += o->perplexity[line][i] < o->perplexity[line][i - 1];
-        markup_add(m, "%s: %.2f from index %.0f on, %.2f from %.0f on, falling at %zu of %zu "
-                      "doublings. ",
+        markup_add(m,
+                   "%s: %.2f from index %.0f on, %.2f from %.0f on, falling at %zu of %zu "
+                   "doublings. ",
                    line_label(line), o->perplexity[line][0], o->at[0], o->perplexity[line][last],
                    o->at[last], falls, last);
     }

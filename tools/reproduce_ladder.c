@@ -30,8 +30,8 @@ static const rung rungs[] = {
     {"equal", "TTT, equal to that", "ttt_linear", "transformer", PLAIN " learnable_w0=false", 15.23,
      NULL, false},
     {"w0", "+ learnable W0", "ttt_linear", "transformer", PLAIN, 15.27, "equal", true},
-    {"norm", "+ LN and residual in f", "ttt_linear", "transformer",
-     FIXED_RATE " mini_batch_size=0", 14.05, "w0", false},
+    {"norm", "+ LN and residual in f", "ttt_linear", "transformer", FIXED_RATE " mini_batch_size=0",
+     14.05, "w0", false},
     {"mini", "+ mini-batch TTT, b = 16", "ttt_linear", "transformer", FIXED_RATE, 12.35, "norm",
      false},
     {"rate", "+ learnable rate", "ttt_linear", "transformer", NULL, 11.99, "mini", false},
@@ -99,9 +99,9 @@ static json_t *row_json(const ladder *l, int i)
     const rung *at = rung_of(&l->jobs[i]);
     const reproduce_result *mine = &l->results[i], *other = result_of(l, at->than);
     const json_t *run = json_array_get(mine->runs, 0);
-    json_t *row = json_pack("{s:s, s:s, s:f, s:f, s:f}", "name", at->name, "label", at->label,
-                            "perplexity", mine->perplexity, "spread", mine->spread, "loss",
-                            mine->loss);
+    json_t *row =
+        json_pack("{s:s, s:s, s:f, s:f, s:f}", "name", at->name, "label", at->label, "perplexity",
+                  mine->perplexity, "spread", mine->spread, "loss", mine->loss);
     json_object_set_new(row, "difference",
                         other == NULL ? json_string("")
                                       : json_real(mine->perplexity - other->perplexity));

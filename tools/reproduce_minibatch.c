@@ -23,8 +23,7 @@ static int jobs(const reproduce *r, reproduce_job *list)
     int64_t sizes[REPRODUCE_MOST + 1];
     int count = sizes_of(r, sizes);
     for (int i = 0; i < count; i++) {
-        list[i] =
-            (reproduce_job){.mixer = "ttt_linear", .backbone = "mamba", .mini = sizes[i]};
+        list[i] = (reproduce_job){.mixer = "ttt_linear", .backbone = "mamba", .mini = sizes[i]};
         if (sizes[i] == 16)
             snprintf(list[i].name, sizeof list[i].name, "ladder-mamba");
         else
@@ -86,7 +85,7 @@ static void add_words(const reproduce *r, const curve *c, markup *m)
         r->scale.preset, (long long)r->scale.steps, (long long)r->scale.batch_tokens,
         (long long)r->scale.context, c->sizes[best], c->perplexity[best], c->perplexity[last],
         c->perplexity[best] < c->perplexity[last] && best < last ? "as in the paper"
-                                                                  : "not as in the paper",
+                                                                 : "not as in the paper",
         c->sizes[fastest], c->microseconds[fastest], c->microseconds[0], c->sizes[0]);
 }
 

@@ -62,9 +62,8 @@ static pjrt_status *draw_forms(double times[N_LEARNERS][N_FORMS], reproduce_repo
     for (int i = 0; i < N_LEARNERS * N_FORMS; i++) {
         snprintf(names[i], sizeof names[i], "%s, %s", learners[i / N_FORMS][1],
                  forms[i % N_FORMS].label);
-        bars[i] = (chart_bar){.name = names[i],
-                              .value = times[i / N_FORMS][i % N_FORMS],
-                              .colour = i % N_FORMS + 1};
+        bars[i] = (chart_bar){
+            .name = names[i], .value = times[i / N_FORMS][i % N_FORMS], .colour = i % N_FORMS + 1};
     }
     report->pictures[0] = (reproduce_picture){.suffix = "", .about = "Forward and backward time"};
     report->n_pictures = 1;
@@ -95,10 +94,10 @@ static pjrt_status *conclude_forms(reproduce *r, const reproduce_job *list,
     for (int l = 0; l < N_LEARNERS; l++) {
         PJRT_TRY(time_forms(r, l, times[l]));
         for (int i = 0; i < N_FORMS; i++)
-            json_array_append_new(
-                report->rows, json_pack("{s:s, s:s, s:f, s:f}", "learner", learners[l][1], "form",
-                                        forms[i].label, "milliseconds", times[l][i], "times_faster",
-                                        times[l][0] / times[l][i]));
+            json_array_append_new(report->rows,
+                                  json_pack("{s:s, s:s, s:f, s:f}", "learner", learners[l][1],
+                                            "form", forms[i].label, "milliseconds", times[l][i],
+                                            "times_faster", times[l][0] / times[l][i]));
         double ratio = times[l][0] / times[l][1];
         markup_add(&report->words,
                    "%s: the dual form is %.1f times as fast (%s), %.1f times with the loops "
@@ -285,13 +284,13 @@ static pjrt_status *conclude_latency(reproduce *r, const reproduce_job *list,
         r->fresh++;
         for (int c = 0; c < l.contexts; c++) {
             for (int b = 0; b < l.batches; b++)
-                json_array_append_new(
-                    report->rows,
-                    json_pack("{s:s, s:I, s:I, s:o, s:f}", "network", networks[i].label, "context",
-                              (json_int_t)l.context[c], "batch",
-                              (json_int_t)r->scale.latency_batches[b], "read",
-                              b == 0 ? json_real(l.read[i][c]) : json_string(""), "made",
-                              l.made[i][b][c]));
+                json_array_append_new(report->rows,
+                                      json_pack("{s:s, s:I, s:I, s:o, s:f}", "network",
+                                                networks[i].label, "context",
+                                                (json_int_t)l.context[c], "batch",
+                                                (json_int_t)r->scale.latency_batches[b], "read",
+                                                b == 0 ? json_real(l.read[i][c]) : json_string(""),
+                                                "made", l.made[i][b][c]));
         }
         reproduce_say(r, "  %-12s reading %.3f … %.3f, making %.3f … %.3f ms a token\n",
                       networks[i].label, l.read[i][0], l.read[i][l.contexts - 1], l.made[i][0][0],

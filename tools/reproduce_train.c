@@ -396,8 +396,7 @@ size_t reproduce_series(const reproduce_result *result, const char *name, double
 {
     size_t count = 0;
     for (int i = 0; i < result->count; i++) {
-        const json_t *list =
-            json_object_get(json_array_get(result->runs, (size_t)i), name);
+        const json_t *list = json_object_get(json_array_get(result->runs, (size_t)i), name);
         size_t size = json_array_size(list);
         count = size < room ? size : room;
         for (size_t k = 0; k < count; k++)

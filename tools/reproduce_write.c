@@ -71,8 +71,7 @@ static pjrt_status *write_file(const reproduce *r, const char *name, const char 
 static pjrt_status *write_markup(const reproduce *r, const char *name, const char *ending,
                                  markup *m)
 {
-    pjrt_status *st =
-        m->failed ? PJRT_NO_MEMORY("ttt") : write_file(r, name, ending, &m->buffer);
+    pjrt_status *st = m->failed ? PJRT_NO_MEMORY("ttt") : write_file(r, name, ending, &m->buffer);
     free(m->buffer.text);
     return st;
 }

@@ -33,11 +33,11 @@ const cmd_spec cmd_ttt = {
              "TTT_TOKEN\tthe secret that the processes of a job have in common",
     .commands =
         (const cmd_spec *const[]){
-            &cmd_devices, &cmd_plugin_check, &cmd_hlo,   &cmd_config,    &cmd_init,
-            &cmd_convert, &cmd_logits,       &cmd_grads, &cmd_data,      &cmd_train,
-            &cmd_eval,    &cmd_generate,     &cmd_chat,  &cmd_bench,     &cmd_compile,
-            &cmd_inspect, &cmd_export,       &cmd_run,   &cmd_tokenizer,
-            &cmd_reproduce, &cmd_help, NULL,
+            &cmd_devices,   &cmd_plugin_check, &cmd_hlo,   &cmd_config,    &cmd_init,
+            &cmd_convert,   &cmd_logits,       &cmd_grads, &cmd_data,      &cmd_train,
+            &cmd_eval,      &cmd_generate,     &cmd_chat,  &cmd_bench,     &cmd_compile,
+            &cmd_inspect,   &cmd_export,       &cmd_run,   &cmd_tokenizer, &cmd_report,
+            &cmd_reproduce, &cmd_help,         NULL,
         },
     .run = ttt_command,
 };

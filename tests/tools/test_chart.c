@@ -195,7 +195,7 @@ static void test_many(void **state)
     double *x = malloc(2 * MANY * sizeof *x), *y = x + MANY;
     for (int i = 0; i < MANY; i++) {
         x[i] = i;
-        y[i] = i == 777777 ? 9 : 1 + (i * 7919 % 1000) / 1000.0;
+        y[i] = i == 777777 ? 9 : 1 + (i % 1000 * 7919 % 1000) / 1000.0;
     }
     chart_series s[3] = {{.name = "a", .x = x, .y = y, .count = MANY, .faint = true},
                          {.name = "b", .x = x, .y = y, .spread = y, .count = MANY},
