@@ -91,6 +91,7 @@ static const ttt__field fields[] = {
     BEYOND(TTT__BOOL, key_norm, 0, 1),
     BEYOND(TTT__BOOL, inner_decay, 0, 1),
     BEYOND(TTT__BOOL, inner_momentum, 0, 1),
+    BEYOND(TTT__BOOL, inner_last_only, 0, 1),
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 

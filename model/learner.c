@@ -110,13 +110,24 @@ hlo_val learner_error(hlo_graph *g, const learner *l, hlo_val res, hlo_val targe
     return hlo_mean(g, hlo_mul(g, off, l->dot_loss ? made : off), HLO_DIMS(hlo_rank(g, off) - 1));
 }
 
+/* x [(n,) B, H, rows, in] through a layer as all sequences have it. */
+static hlo_val through(hlo_graph *g, hlo_val x, hlo_val w, hlo_val b)
+{
+    x = hlo_einsum(g, hlo_rank(g, x) == 5 ? "nbhti,hio->nbhto" : "bhti,hio->bhto", x, w);
+    return b.id == 0 ? x : hlo_add(g, x, b);
+}
+
+hlo_val learner_features(hlo_graph *g, const learner *l, hlo_val x)
+{
+    for (int i = 0; i < l->n_fixed; i++)
+        x = learner_activate(g, l, through(g, x, l->fixed_w[i], l->fixed_b[i]));
+    return x;
+}
+
 hlo_val learner_res_at_start(hlo_graph *g, const learner *l, hlo_val x)
 {
-    for (int i = 0; i < l->n_layers; i++) {
-        x = hlo_einsum(g, "nbhti,hio->nbhto", i == 0 ? x : learner_activate(g, l, x), l->w[i]);
-        if (has_biases(l))
-            x = hlo_add(g, x, l->b[i]);
-    }
+    for (int i = 0; i < l->n_layers; i++)
+        x = through(g, i == 0 ? x : learner_activate(g, l, x), l->w[i], l->b[i]);
     return x;
 }
 

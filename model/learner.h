@@ -25,6 +25,9 @@ typedef struct learner {
     int n_layers;
     hlo_val w[LEARNER_MAX_LAYERS]; /* where learning starts: [H, in, out] */
     hlo_val b[LEARNER_MAX_LAYERS]; /* [H, 1, out]; null: there are no biases */
+    /* Layers in front of them that do not learn: what goes through those is a learner's input. */
+    int n_fixed;
+    hlo_val fixed_w[LEARNER_MAX_LAYERS], fixed_b[LEARNER_MAX_LAYERS];
     hlo_val norm_scale,
         norm_bias;     /* [H, d], not trained at test time; null: no norm, no residual */
     bool swiglu;       /* between layers, in place of GELU: layers before the last give 2 m, in
@@ -60,6 +63,8 @@ int learner_unpack(const learner *l, const hlo_val *list, learner_weights *weigh
 int learner_pack_state(const learner *l, const learner_state *state, hlo_val *list);
 int learner_unpack_state(const learner *l, const hlo_val *list, learner_state *state);
 
+/* Queries or keys [(n,) B, H, rows, d] as what the first layer that learns takes in. */
+hlo_val learner_features(hlo_graph *g, const learner *l, hlo_val x);
 /* What keys are trained towards: the value, less the key where f adds it back. */
 hlo_val learner_target(hlo_graph *g, const learner *l, hlo_val k, hlo_val v);
 /* From what res(z) made to f(z). */
@@ -67,7 +72,7 @@ hlo_val learner_answer(hlo_graph *g, const learner *l, hlo_val z, hlo_val res);
 /* Mean over lanes of the squared error, given res(key), or of minus the product with the value,
  * but for what f adds to res: [..., d] to [...]. */
 hlo_val learner_error(hlo_graph *g, const learner *l, hlo_val res, hlo_val target);
-/* res(x) with the start's weights: x [n, B, H, b, d] to the same. */
+/* res with the start's weights: features [n, B, H, b, in] to [n, B, H, b, d]. */
 hlo_val learner_res_at_start(hlo_graph *g, const learner *l, hlo_val x);
 
 /* How many mini-batches the dual form takes as one piece where documents start nowhere within them,
@@ -78,7 +83,8 @@ int64_t learner_chunk(const learner *l, int64_t n, int64_t size);
  * without documents or further queries); all of the state's type. */
 typedef struct learner_data {
     int64_t mini;      /* tokens of a mini-batch, m */
-    hlo_val k, target; /* [n, B, H, b, d] */
+    hlo_val k, target; /* [n, B, H, b, d]; with layers that do not learn, keys and queries are
+                          features */
     hlo_val q;         /* [n, B, H, r, d] */
     hlo_val rate;      /* of each token as a source: [n, B, H, b] */
     /* How far each answer's weights are moved by each token of its mini-batch, but for the rate:
@@ -122,7 +128,7 @@ typedef struct learner_mesh {
 learner_result learner_over_spans(hlo_graph *g, const learner *l, const learner_data *data,
                                   const learner_mesh *mesh, learner_state *state, int64_t group);
 
-/* One token of each sequence: q, k, target [B, H, 1, d]. */
+/* One token of each sequence: q, k, target [B, H, 1, d], or features. */
 typedef struct learner_token {
     hlo_val q, k, target;
     hlo_val rate;            /* [B, H, 1, 1]: of the token as a source */

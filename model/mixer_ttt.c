@@ -11,10 +11,24 @@
 static const char *const weight_names[] = {"W1", "W2", "W3", "W4"};
 static const char *const bias_names[] = {"b1", "b2", "b3", "b4"};
 
+/* Layer i of f, where learning starts. */
+static void layer_of(hlo_graph *g, const net_layer *l, int i, hlo_val *w, hlo_val *b)
+{
+    const ttt_config *c = l->net->config;
+    hlo_shape shape =
+        HLO_SHAPE(net_wide(l->net), c->n_heads, ttt_learner_in(c, i), ttt_learner_out(c, i));
+    bool learnt = c->learnable_w0 || i < ttt_learner_first(c);
+    *w = learnt ? mixer_param(g, l, weight_names[i]) : hlo_full(g, shape, 0);
+    if (c->inner_bias)
+        *b = mixer_param(g, l, bias_names[i]);
+}
+
 static learner learner_of(hlo_graph *g, const net_layer *l)
 {
     const ttt_config *c = l->net->config;
-    learner made = {.n_layers = ttt_learner_layers(c),
+    int fixed = ttt_learner_first(c);
+    learner made = {.n_layers = ttt_learner_layers(c) - fixed,
+                    .n_fixed = fixed,
                     .swiglu = c->inner_activation == TTT_ACTIVATION_SWIGLU,
                     .momentum = c->inner_momentum,
                     .dot_loss = c->inner_loss == TTT_LOSS_DOT,
@@ -22,13 +36,10 @@ static learner learner_of(hlo_graph *g, const net_layer *l)
                     .published = ttt__learner_published(c),
                     .matrix_sums = l->net->matrix_sums,
                     .call_scan = l->net->call_scan};
-    for (int i = 0; i < made.n_layers; i++) {
-        hlo_shape shape =
-            HLO_SHAPE(net_wide(l->net), c->n_heads, ttt_learner_in(c, i), ttt_learner_out(c, i));
-        made.w[i] = c->learnable_w0 ? mixer_param(g, l, weight_names[i]) : hlo_full(g, shape, 0);
-        if (c->inner_bias)
-            made.b[i] = mixer_param(g, l, bias_names[i]);
-    }
+    for (int i = 0; i < fixed; i++)
+        layer_of(g, l, i, &made.fixed_w[i], &made.fixed_b[i]);
+    for (int i = 0; i < made.n_layers; i++)
+        layer_of(g, l, fixed + i, &made.w[i], &made.b[i]);
     if (c->inner_norm) {
         made.norm_scale = mixer_param(g, l, "ttt_norm_weight");
         made.norm_bias = mixer_param(g, l, "ttt_norm_bias");
@@ -222,6 +233,8 @@ static hlo_val learn_part(hlo_graph *g, const net_layer *l, mixer_pieces p, cons
     data.k = wide(g, l, turned_pieces(g, l, &p, d, d->k));
     data.target = learner_target(g, d->made, data.k, wide(g, l, mixer_cut(g, &p, d->v)));
     hlo_val since = {0}, q = data.q;
+    data.q = learner_features(g, d->made, data.q);
+    data.k = learner_features(g, d->made, data.k);
     data.rate = numbers_of(g, &p, d->rate);
     if (l->resets.here.id != 0)
         since = documents_of(g, l, &p, &data);
@@ -427,9 +440,9 @@ hlo_val mixer_ttt(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position,
 static void weight_parts(net_state_table *table, const ttt_config *c, const char *after)
 {
     hlo_type type = net_state_type(table);
-    int layers = ttt_learner_layers(c);
+    int first = ttt_learner_first(c), layers = ttt_learner_layers(c) - first;
     for (int i = 0; i < layers * (c->inner_bias ? 2 : 1); i++) {
-        int layer = i % layers;
+        int layer = first + i % layers;
         bool bias = i >= layers;
         char name[24];
         snprintf(name, sizeof name, "%s%s", (bias ? bias_names : weight_names)[layer], after);
@@ -556,9 +569,10 @@ hlo_val mixer_ttt_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val posi
     /* A mini-batch without end counts all places alike: one rate stands for them. */
     hlo_val moves = mixer_ttt_answer_rate(g, l, c->mini_batch_size > 0 ? c->mini_batch_size : 1);
     hlo_val which = c->mini_batch_size > 0 ? place : hlo_like(g, place, 0);
+    hlo_val q = one_row(g, l, mixer_rotate(g, l, h.q, place));
     learner_token token = {
-        .q = one_row(g, l, mixer_rotate(g, l, h.q, place)),
-        .k = k,
+        .q = learner_features(g, &made, q),
+        .k = learner_features(g, &made, k),
         .target = learner_target(g, &made, k, one_row(g, l, h.v)),
         .rate = hlo_reshape(g, mixer_ttt_source_rate(g, l, x), HLO_DIMS(batch, c->n_heads, 1, 1)),
         .decay = gate_of(g, mixer_ttt_log_decay(g, l, x)),
@@ -573,7 +587,7 @@ hlo_val mixer_ttt_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val posi
     learner_unpack(&made, state + n, &sums);
     hlo_scope_push(g, "learn");
     hlo_val res = learner_primal(g, &made, &token, &learnt, &sums);
-    hlo_val z = learner_answer(g, &made, token.q, res);
+    hlo_val z = learner_answer(g, &made, q, res);
     hlo_scope_pop(g);
     learner_pack_state(&made, &learnt, state);
     learner_pack(&made, &sums, state + n);

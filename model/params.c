@@ -160,7 +160,7 @@ static void learner(table *t)
         static const char *const weights[] = {MIXER "W1", MIXER "W2", MIXER "W3", MIXER "W4"};
         static const char *const biases[] = {MIXER "b1", MIXER "b2", MIXER "b3", MIXER "b4"};
         int64_t in = ttt_learner_in(c, i), out = ttt_learner_out(c, i);
-        if (c->learnable_w0)
+        if (c->learnable_w0 || i < ttt_learner_first(c))
             normal(t, weights[i], HLO_SHAPE(HLO_F32, heads, in, out), by_head);
         if (c->inner_bias)
             filled(t, biases[i], HLO_SHAPE(HLO_F32, heads, 1, out), TTT_INIT_ZEROS, by_head);

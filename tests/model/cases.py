@@ -168,6 +168,10 @@ def beyond():
         other("decay and momentum", "ttt_mlp", "mamba", inner_decay=True, inner_momentum=True),
         other("decay and momentum, one mini-batch", "ttt_linear", "mamba", mini_batch_size=0, learnable_token_idx=False,
               ttt_base_lr=0.1, inner_decay=True, inner_momentum=True, inner_bias=False),
+        other("the last of three layers", "ttt_mlp", "mamba", inner_layers=3, inner_width=2, inner_last_only=True,
+              inner_decay=True, learnable_w0=False),
+        other("the last layer", "ttt_mlp", "transformer", 0.3, ([DUAL, PRIMAL_F64], [F32], [F64]), inner_last_only=True,
+              **swiglu),
     ]
 
 

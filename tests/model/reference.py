@@ -142,12 +142,14 @@ class Learner:
         self.swiglu = config["inner_activation"] == "swiglu"
         self.layers = config["inner_layers"] or {"ttt_linear": 1, "ttt_mlp": 2}[config["mixer"]]
         heads, lanes = config["n_heads"], config["hidden_size"] // config["n_heads"]
-        self.w0 = {}
+        self.w0, self.fixed = {}, {}  # what learns, and what does not
         for layer in range(1, self.layers + 1):
-            name = f"W{layer}"
-            self.w0[name] = weights[name] if config["learnable_w0"] else np.zeros((heads, lanes, lanes))
+            name, fixed = f"W{layer}", config["inner_last_only"] and layer < self.layers
+            wide = lanes if layer == 1 else config["inner_width"] * lanes
+            to = self.fixed if fixed else self.w0
+            to[name] = weights[name] if config["learnable_w0"] or fixed else np.zeros((heads, wide, lanes))
             if config["inner_bias"]:
-                self.w0[f"b{layer}"] = weights[f"b{layer}"]
+                to[f"b{layer}"] = weights[f"b{layer}"]
         if self.norm:
             self.scale, self.shift = (weights["ttt_norm_" + n][:, None, :] for n in ("weight", "bias"))
 
@@ -159,7 +161,7 @@ class Learner:
 
     def forward(self, w, x):
         """What goes into each layer, and what comes out of it."""
-        inputs, outputs = [], []
+        inputs, outputs, w = [], [], {**self.fixed, **w}
         for layer in range(1, self.layers + 1):
             inputs.append(x if layer == 1 else self.activate(outputs[-1]))
             outputs.append(inputs[-1] @ w[f"W{layer}"] + w.get(f"b{layer}", 0))
@@ -199,7 +201,7 @@ class Learner:
         for layer in range(self.layers, 0, -1):
             slopes[f"W{layer}"] = inputs[layer - 1].swapaxes(1, 2) @ slope
             slopes[f"b{layer}"] = slope
-            if layer > 1:
+            if layer > 1 and f"W{layer - 1}" in w:
                 slope = self.activation_pull(outputs[layer - 2], slope @ w[f"W{layer}"].swapaxes(1, 2))
         return {name: slopes[name] for name in w}
 
@@ -354,6 +356,24 @@ class GatedDeltaRule(Heads):
             self.memory[h] = a * forget @ self.memory[h] + b * np.outer(k[h], v[h])
             out[h] = q[h] @ self.memory[h]
         return self.output(x, out)
+
+
+class FeatureAttention(Heads):
+    """Linear attention over features, GELU of a layer, without a sum to divide by: every value seen so far, times
+    how well its key goes with the query. By the parameters of a TTT layer whose last layer alone learns."""
+
+    def start(self):
+        super().start()
+        self.keys, self.values = [], []
+
+    def step(self, x, time):
+        q, k, v = self.project(x)
+        q, k = (gelu(np.einsum("hi,hio->ho", part, self.w["W1"]) + self.w["b1"][:, 0]) for part in (q, k))
+        self.keys.append(k)
+        self.values.append(v)
+        scores = np.einsum("hm,thm->th", q, self.keys) + 1  # the bias of the layer that learns is one more feature
+        z = self.c["ttt_base_lr"] * np.einsum("th,thd->hd", scores, self.values) + self.w["b2"][:, 0]
+        return self.output(x, z)
 
 
 MIXERS = {"ttt_linear": TTT, "ttt_mlp": TTT, "attention": Attention, "linear_attention": LinearAttention,

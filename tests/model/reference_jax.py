@@ -108,14 +108,17 @@ def inner_layers(c):
 
 
 def learner_start(c, w):
+    """What learns, and what does not."""
+    learns, fixed = {}, {}
     heads, lanes = c["n_heads"], c["hidden_size"] // c["n_heads"]
-    if c["learnable_w0"]:
-        made = {f"W{i}": w[f"W{i}"] for i in inner_layers(c)}
-    else:
-        made = {"W1": jnp.zeros((heads, lanes, lanes))}
-    if c["inner_bias"]:
-        made.update({f"b{i}": w[f"b{i}"] for i in inner_layers(c)})
-    return made
+    for i in inner_layers(c):
+        made = fixed if c["inner_last_only"] and i < inner_layers(c)[-1] else learns
+        start = made is learns and not c["learnable_w0"]
+        width = lanes if i == 1 else c["inner_width"] * lanes
+        made[f"W{i}"] = jnp.zeros((heads, width, lanes)) if start else w[f"W{i}"]
+        if c["inner_bias"]:
+            made[f"b{i}"] = w[f"b{i}"]
+    return learns, fixed
 
 
 def swiglu(z):
@@ -165,7 +168,7 @@ def inner_answer(c, weights, scale, shift, q):
 
 
 def ttt_start(c, w, length):
-    start = learner_start(c, w)
+    start = learner_start(c, w)[0]
     nothing = jax.tree.map(jnp.zeros_like, start)
     return {**heads_start(c, w, length), "w": start, "sum": nothing, "pull": nothing, "place": 0}
 
@@ -201,13 +204,15 @@ def ttt_step(c, w, state, x, time):
     norm = [w.get("ttt_norm_" + n, jnp.zeros(q.shape)) for n in ("weight", "bias")]
     decay, momentum = ttt_gates(c, w, x)
     faded = jax.tree.map(lambda a: decay * a, {name: state[name] for name in ("w", "sum")})
-    slopes = jax.vmap(lambda *a: inner_slopes(c, *a))(faded["w"], *norm, k, v)
+    fixed = learner_start(c, w)[1]
+    slopes = jax.vmap(lambda *a: inner_slopes(c, *a))({**fixed, **faded["w"]}, *norm, k, v)
+    slopes = {name: slopes[name] for name in state["w"]}
     rate = ttt_rate(c, w, x)[:, None, None]
     pull = jax.tree.map(lambda s, slope: momentum * s + rate * slope, state["pull"], slopes)
     total = jax.tree.map(jnp.add, faded["sum"], pull)
     scale = jnp.maximum(0, 1 / (place + 1) + w["learnable_token_idx"][place]) if c["learnable_token_idx"] else 1.0
     now = jax.tree.map(lambda a, s: a - scale * s, faded["w"], total)
-    z = jax.vmap(lambda *a: inner_answer(c, *a))(now, *norm, q)
+    z = jax.vmap(lambda *a: inner_answer(c, *a))({**fixed, **now}, *norm, q)
     size = c["mini_batch_size"]
     last = time % size == size - 1 if size > 0 else False
     state = {**state, "place": jnp.where(last, 0, place + 1), "pull": pull,

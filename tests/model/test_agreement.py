@@ -17,7 +17,7 @@ import cases
 import golden
 import reference_jax
 from folder import Failed, Folder
-from reference import GatedDeltaRule, Model
+from reference import FeatureAttention, GatedDeltaRule, Model
 
 # Of logits and inner losses, relative to the number or to one; of gradients, relative to the tensor's largest. In
 # bf16 0.3 was seen; networks that differ are off by more than one.
@@ -232,6 +232,24 @@ def gated_delta_rule(ttt, path, backbone, checks):
     same_as(checks, "ttt_linear = the gated delta rule", folder, GatedDeltaRule)
 
 
+def feature_attention(ttt, path, backbone, checks):
+    """Descent on a product is a sum over tokens, whatever the mini-batch: linear attention, over the features that
+    the layers before the last are."""
+    learner = {"learnable_w0": False, "inner_norm": False, "learnable_lr": False, "learnable_token_idx": False,
+               "ttt_base_lr": 0.1, "inner_loss": "dot", "rope_theta": 0, "mini_batch_size": 8}
+    folder = Folder(ttt, os.path.join(path, "1"), "ttt_mlp", backbone,
+                    {**cases.SMALL, **learner, "inner_last_only": True})
+    folder.perturb(0.3, seed=15)
+    same_as(checks, "ttt_mlp = linear attention over features", folder, FeatureAttention)
+    fields = {**cases.SMALL, "rope_theta": 0, "post_norm": True}
+    one = Folder(ttt, os.path.join(path, "2"), "linear_attention", backbone, {**fields, "features": "identity"})
+    two = Folder(ttt, os.path.join(path, "3"), "ttt_linear", backbone,
+                 {**fields, **learner, "ttt_base_lr": 1, "inner_bias": False})
+    one.perturb(0.2, seed=16)
+    two.set_weights(one.weights)
+    between(checks, "linear attention = ttt_linear on products", (one, {}), (two, {}), cases.RESETS)
+
+
 # ---- all of it ----
 
 
@@ -241,6 +259,7 @@ def jobs():
     made += [(f"theorem 1 {b}", theorem_1, b) for b in ("transformer", "mamba")]
     made += [(f"theorem 2 {b}", theorem_2, b) for b in ("transformer", "mamba")]
     made += [(f"gated delta rule {b}", gated_delta_rule, b) for b in ("transformer", "mamba")]
+    made += [("linear attention over features", feature_attention, "transformer")]
     made += [(f"{c.name} ({c.mixer}, {c.backbone})", compare, c) for c in cases.all_cases()]
     wanted = os.environ.get("TTT_CASES", "")
     return [job for job in made if re.search(wanted, job[0])]

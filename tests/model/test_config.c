@@ -213,6 +213,7 @@ static void quiet_fields(void **state)
         {"key_norm", "true", "\"key_norm\": true"},
         {"inner_decay", "true", "\"inner_decay\": true"},
         {"inner_momentum", "true", "\"inner_momentum\": true"},
+        {"inner_last_only", "true", "\"inner_last_only\": true"},
     };
     ttt_error error = {""};
     (void)state;
