@@ -165,6 +165,20 @@ char *ttt_config_show(const ttt_config *config, ttt_error *error)
     return ttt__fields_dump(config, fields, count, root, ok, error);
 }
 
+/* A quiet field that says what would be so without it. */
+static bool left_out(const ttt_config *config, const ttt__field *field)
+{
+    ttt_config usual;
+    if (!field->quiet)
+        return false;
+    ttt__config_defaults(&usual, config->mixer);
+    json_t *here = ttt__field_json(config, field), *there = ttt__field_json(&usual, field);
+    bool same = json_equal(here, there) == 1;
+    json_decref(here);
+    json_decref(there);
+    return same;
+}
+
 char *ttt_config_text(const ttt_config *config, ttt_error *error)
 {
     if (!ttt_config_check(config, error))
@@ -183,6 +197,8 @@ char *ttt_config_text(const ttt_config *config, ttt_error *error)
                        json_string(config->mixer == TTT_MIXER_MLP ? "mlp" : "linear"));
     for (size_t i = 0; ok && i < count; i++) {
         bool top = fields[i].hf != NULL;
+        if (left_out(config, &fields[i]))
+            continue;
         ok = put(top ? root : ours, top ? fields[i].hf : fields[i].name,
                  ttt__field_json(config, &fields[i]));
     }

@@ -28,6 +28,7 @@ typedef struct ttt__field {
     size_t offset;            /* into the record */
     double low, high;         /* of numbers */
     const char *const *words; /* of an enum, NULL behind the last */
+    bool quiet;               /* config.json does not have it where it is the default */
 } ttt__field;
 
 /* NULL when there is none. */
@@ -57,6 +58,10 @@ char *ttt__fields_dump(const void *record, const ttt__field *fields, size_t coun
 const ttt__field *ttt__config_fields(size_t *count);
 /* What a configuration file may leave out. */
 void ttt__config_defaults(ttt_config *config, ttt_mixer mixer);
+/* Contradictions between the fields of a learner, and whether it is the paper's but for its
+ * ablations: config_learner.c. */
+bool ttt__learner_check(const ttt_config *config, ttt_error *error);
+bool ttt__learner_published(const ttt_config *config);
 
 /* ---- parameters: params.c ----------------------------------------------------------------------
  */

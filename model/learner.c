@@ -70,45 +70,22 @@ static hlo_val normed(hlo_graph *g, const learner *l, hlo_val h)
                    learner_per_head(g, l->norm_bias));
 }
 
-/* Gradient, with respect to res, of half the squared error. */
+/* Gradient of the loss with respect to what is compared with the target. */
+static hlo_val pull_of(hlo_graph *g, const learner *l, hlo_val made, hlo_val target)
+{
+    return l->dot_loss ? hlo_neg(g, target) : hlo_sub(g, made, target);
+}
+
+/* Gradient of the loss with respect to res. */
 static hlo_val loss_gradient(hlo_graph *g, const learner *l, hlo_val res, hlo_val target)
 {
     if (!has_norm(l))
-        return hlo_sub(g, res, target);
+        return pull_of(g, l, res, target);
     normalised n = normalise(g, l, res);
     hlo_val u =
-        hlo_mul(g, hlo_sub(g, normed(g, l, n.h), target), learner_per_head(g, l->norm_scale));
+        hlo_mul(g, pull_of(g, l, normed(g, l, n.h), target), learner_per_head(g, l->norm_scale));
     hlo_val along = hlo_mul(g, n.h, row_mean(g, l, hlo_mul(g, u, n.h)));
     return hlo_mul(g, hlo_sub(g, hlo_sub(g, u, row_mean(g, l, u)), along), n.inverse);
-}
-
-/* The reference takes truncated constants in the derivative alone; one tanh serves both, for the
- * two arguments differ by 1e-9. */
-learner_gelu learner_gelu_of(hlo_graph *g, hlo_val x)
-{
-    hlo_val square = hlo_mul(g, x, x), one = hlo_like(g, x, 1), half = scaled(g, x, 0.5);
-    hlo_val inside = hlo_mul(g, scaled(g, x, 0.79788456080286535588),
-                             hlo_add(g, one, scaled(g, square, 0.044715)));
-    hlo_val t = hlo_tanh(g, inside), up = hlo_add(g, one, t);
-    hlo_val slope = hlo_add(g, hlo_like(g, x, 0.79788456), scaled(g, square, 0.1070322243));
-    hlo_val bend = hlo_mul(g, hlo_mul(g, half, hlo_sub(g, one, hlo_mul(g, t, t))), slope);
-    return (learner_gelu){hlo_mul(g, half, up), hlo_add(g, bend, scaled(g, up, 0.5))};
-}
-
-static void gelu_body(hlo_graph *g, void *ctx, const hlo_val *in, hlo_val *out)
-{
-    learner_gelu made = learner_gelu_of(g, in[0]);
-    (void)ctx;
-    out[0] = made.value;
-    out[1] = made.derivative;
-}
-
-/* Backwards it is computed again: a dozen arrays to keep are slower than one hyperbola. */
-static learner_gelu gelu_again(hlo_graph *g, hlo_val x)
-{
-    hlo_val out[2];
-    hlo_remat(g, gelu_body, NULL, HLO_SAVE_MARKED, &x, 1, out, 2);
-    return (learner_gelu){out[0], out[1]};
 }
 
 /* ---- the model ---------------------------------------------------------------------------------
@@ -116,7 +93,7 @@ static learner_gelu gelu_again(hlo_graph *g, hlo_val x)
 
 hlo_val learner_target(hlo_graph *g, const learner *l, hlo_val k, hlo_val v)
 {
-    return has_norm(l) ? hlo_sub(g, v, k) : v;
+    return has_norm(l) && !l->dot_loss ? hlo_sub(g, v, k) : v;
 }
 
 hlo_val learner_answer(hlo_graph *g, const learner *l, hlo_val z, hlo_val res)
@@ -129,17 +106,28 @@ hlo_val learner_answer(hlo_graph *g, const learner *l, hlo_val z, hlo_val res)
 hlo_val learner_error(hlo_graph *g, const learner *l, hlo_val res, hlo_val target)
 {
     hlo_val made = has_norm(l) ? normed(g, l, normalise(g, l, res).h) : res;
-    hlo_val off = hlo_sub(g, made, target);
-    return hlo_mean(g, hlo_mul(g, off, off), HLO_DIMS(hlo_rank(g, off) - 1));
+    hlo_val off = pull_of(g, l, made, target);
+    return hlo_mean(g, hlo_mul(g, off, l->dot_loss ? made : off), HLO_DIMS(hlo_rank(g, off) - 1));
+}
+
+/* x [(n,) B, H, rows, in] through a layer as all sequences have it. */
+static hlo_val through(hlo_graph *g, hlo_val x, hlo_val w, hlo_val b)
+{
+    x = hlo_einsum(g, hlo_rank(g, x) == 5 ? "nbhti,hio->nbhto" : "bhti,hio->bhto", x, w);
+    return b.id == 0 ? x : hlo_add(g, x, b);
+}
+
+hlo_val learner_features(hlo_graph *g, const learner *l, hlo_val x)
+{
+    for (int i = 0; i < l->n_fixed; i++)
+        x = learner_activate(g, l, through(g, x, l->fixed_w[i], l->fixed_b[i]));
+    return x;
 }
 
 hlo_val learner_res_at_start(hlo_graph *g, const learner *l, hlo_val x)
 {
-    for (int i = 0; i < l->n_layers; i++) {
-        x = hlo_einsum(g, "nbhti,hio->nbhto", i == 0 ? x : hlo_gelu(g, x), l->w[i]);
-        if (has_biases(l))
-            x = hlo_add(g, x, l->b[i]);
-    }
+    for (int i = 0; i < l->n_layers; i++)
+        x = through(g, i == 0 ? x : learner_activate(g, l, x), l->w[i], l->b[i]);
     return x;
 }
 
@@ -157,74 +145,101 @@ learner_state learner_start(hlo_graph *g, const learner *l, int64_t batch)
 {
     learner_state state = {0};
     for (int i = 0; i < l->n_layers; i++) {
-        state.w[i] = for_each(g, l->w[i], batch);
+        state.now.w[i] = for_each(g, l->w[i], batch);
         if (has_biases(l))
-            state.b[i] = for_each(g, l->b[i], batch);
+            state.now.b[i] = for_each(g, l->b[i], batch);
+    }
+    for (int i = 0; i < l->n_layers && l->momentum; i++) {
+        state.first.w[i] = hlo_zeros_like(g, state.now.w[i]);
+        if (has_biases(l))
+            state.first.b[i] = hlo_zeros_like(g, state.now.b[i]);
     }
     return state;
 }
 
-int learner_pack(const learner *l, const learner_state *state, hlo_val *list)
+int learner_pack(const learner *l, const learner_weights *weights, hlo_val *list)
 {
     int n = 0;
     for (int i = 0; i < l->n_layers; i++)
-        list[n++] = state->w[i];
+        list[n++] = weights->w[i];
     for (int i = 0; i < l->n_layers && has_biases(l); i++)
-        list[n++] = state->b[i];
+        list[n++] = weights->b[i];
     return n;
 }
 
-int learner_unpack(const learner *l, const hlo_val *list, learner_state *state)
+int learner_unpack(const learner *l, const hlo_val *list, learner_weights *weights)
 {
     int n = 0;
-    *state = (learner_state){0};
+    *weights = (learner_weights){0};
     for (int i = 0; i < l->n_layers; i++)
-        state->w[i] = list[n++];
+        weights->w[i] = list[n++];
     for (int i = 0; i < l->n_layers && has_biases(l); i++)
-        state->b[i] = list[n++];
+        weights->b[i] = list[n++];
     return n;
+}
+
+int learner_pack_state(const learner *l, const learner_state *state, hlo_val *list)
+{
+    int n = learner_pack(l, &state->now, list);
+    return l->momentum ? n + learner_pack(l, &state->first, list + n) : n;
+}
+
+int learner_unpack_state(const learner *l, const hlo_val *list, learner_state *state)
+{
+    *state = (learner_state){0};
+    int n = learner_unpack(l, list, &state->now);
+    return l->momentum ? n + learner_unpack(l, list + n, &state->first) : n;
 }
 
 /* ---- tokens through a state --------------------------------------------------------------------
  */
 
-hlo_val learner_product(hlo_graph *g, hlo_val a, const char *spec, hlo_val w, hlo_val start,
-                        hlo_val fresh)
+/* a times w; rows that are fresh times the start instead. */
+static hlo_val product(hlo_graph *g, hlo_val a, const char *spec, hlo_val w, hlo_val start,
+                       hlo_val fresh)
 {
     hlo_val y = hlo_einsum(g, spec, a, w);
     return fresh.id == 0 ? y : hlo_select(g, fresh, hlo_einsum(g, spec, a, start), y);
 }
 
-hlo_val learner_layer(hlo_graph *g, const learner_at *at, int i, hlo_val x, hlo_val fresh)
+static hlo_val kept(hlo_graph *g, hlo_val y, const learner_rows *rows)
 {
-    hlo_val y = learner_product(g, x, "bhti,bhio->bhto", at->state.w[i], at->start.w[i], fresh);
-    if (at->state.b[i].id == 0)
-        return y;
+    return rows->keep.id == 0 ? y : hlo_mul(g, y, rows->keep);
+}
+
+hlo_val learner_layer(hlo_graph *g, const learner_at *at, int i, hlo_val x,
+                      const learner_rows *rows)
+{
+    static const char spec[] = "bhti,bhio->bhto";
+    hlo_val y = product(g, x, spec, at->now.w[i], at->start.w[i], rows->fresh);
+    if (at->now.b[i].id == 0)
+        return kept(g, y, rows);
     /* A bias as the weight of an input of ones: its gradient is then a product too. */
     const hlo_shape *s = hlo_shape_of(g, x);
     hlo_val ones = hlo_full(g, HLO_SHAPE(s->type, s->dims[0], s->dims[1], s->dims[2], 1), 1);
-    return hlo_add(
-        g, y, learner_product(g, ones, "bhti,bhio->bhto", at->state.b[i], at->start.b[i], fresh));
+    hlo_val bias = product(g, ones, spec, at->now.b[i], at->start.b[i], rows->fresh);
+    return kept(g, hlo_add(g, y, bias), rows);
 }
 
 learner_tokens learner_train(hlo_graph *g, const learner_at *at, hlo_val first, hlo_val k,
-                             hlo_val target, hlo_val fresh)
+                             hlo_val target, const learner_rows *rows)
 {
     const learner *l = at->l;
     int n = l->n_layers;
     learner_tokens t = {.x[0] = k};
-    hlo_val z = first, slope[LEARNER_MAX_LAYERS];
+    learner_active active[LEARNER_MAX_LAYERS];
+    hlo_val z = first;
     for (int i = 1; i < n; i++) {
-        learner_gelu gelu = gelu_again(g, z);
-        t.x[i] = gelu.value;
-        slope[i] = gelu.derivative;
-        z = learner_layer(g, at, i, t.x[i], fresh);
+        active[i] = learner_active_of(g, l, z);
+        t.x[i] = active[i].value;
+        z = learner_layer(g, at, i, t.x[i], rows);
     }
     t.res = z;
     t.d[n - 1] = loss_gradient(g, l, z, target);
-    for (int i = n - 1; i > 0; i--)
-        t.d[i - 1] = hlo_mul(
-            g, learner_product(g, t.d[i], "bhto,bhio->bhti", at->state.w[i], at->start.w[i], fresh),
-            slope[i]);
+    for (int i = n - 1; i > 0; i--) {
+        hlo_val back =
+            product(g, t.d[i], "bhto,bhio->bhti", at->now.w[i], at->start.w[i], rows->fresh);
+        t.d[i - 1] = learner_pull(g, l, &active[i], kept(g, back, rows));
+    }
     return t;
 }

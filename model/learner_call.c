@@ -5,7 +5,7 @@ enum { MOST = 6 + 4, BACK = MOST + 5 }; /* operands of both, for learners of two
 
 bool learner_can_call(hlo_graph *g, const learner *l, const learner_data *data)
 {
-    return l->call_scan && l->n_layers <= 2 && l->norm_scale.id != 0 && l->b[0].id != 0 &&
+    return l->call_scan && l->published && l->norm_scale.id != 0 && l->b[0].id != 0 &&
            data->fresh.id == 0 && hlo_type_of(g, data->k) == HLO_F32 &&
            hlo_dim(g, data->q, 3) == hlo_dim(g, data->k, 3);
 }
@@ -35,7 +35,7 @@ static void backward(hlo_graph *g, void *ctx, const hlo_val *in, int n_in, const
 }
 
 hlo_val learner_called(hlo_graph *g, const learner *l, const learner_data *data, hlo_val eta,
-                       learner_state *state, int64_t group)
+                       learner_weights *state, int64_t group)
 {
     hlo_val in[MOST] = {data->k, data->target, data->q, eta, l->norm_scale, l->norm_bias};
     hlo_val out[1 + 4];

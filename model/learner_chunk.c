@@ -179,7 +179,7 @@ static void backward(hlo_graph *g, void *ctx, const hlo_val *in, int n_in, const
 }
 
 hlo_val learner_chunked(hlo_graph *g, const learner *l, const learner_data *data,
-                        learner_state *state)
+                        learner_weights *state)
 {
     hlo_type wide = hlo_type_of(g, data->k);
     hlo_type narrow = l->products == HLO_TYPE_NONE ? wide : l->products;

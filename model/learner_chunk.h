@@ -81,7 +81,7 @@ hlo_val chunk_reach(hlo_graph *g, hlo_val reach, int64_t minis, bool own);
  * [N, B, H, S, S]. */
 hlo_val chunk_mix(hlo_graph *g, hlo_val x, hlo_val keys, double one, hlo_val rate, hlo_val reach);
 /* The weights of the first layer with its biases as a last row, and back. */
-hlo_val chunk_joined(hlo_graph *g, const learner_state *state);
-void chunk_split(hlo_graph *g, hlo_val weights, learner_state *state);
+hlo_val chunk_joined(hlo_graph *g, const learner_weights *state);
+void chunk_split(hlo_graph *g, hlo_val weights, learner_weights *state);
 
 #endif

@@ -83,7 +83,7 @@ static void forward_chunk(hlo_graph *g, void *ctx, hlo_val step, const hlo_val *
     (void)step;
     hlo_val z1 = chunk_product(g, "bhti,bhio->bhto", in[IN_KEYS], carry[W1], wide);
     for (int64_t at = 0, end = c->mini; at < tokens; at = end, end += c->mini, n++) {
-        learner_gelu x = learner_gelu_of(g, chunk_rows(g, z1, 0, c->mini));
+        learner_active x = learner_gelu_of(g, chunk_rows(g, z1, 0, c->mini));
         hlo_val x2 = hlo_convert(g, x.value, narrow), pull = chunk_rows(g, in[IN_PULL], at, end);
         hlo_val z2 = hlo_add(g, chunk_product(g, "bhti,bhio->bhto", x2, w2, wide), b2);
         chunk_norm norm = chunk_norm_of(g, z2, c->square, pull, narrow);
@@ -267,7 +267,7 @@ static chunk_norm again(hlo_graph *g, const two_loop *c, const hlo_val *in, cons
     hlo_val keys = in[IN_KEYS], g2 = made[OUT_G2];
     hlo_type wide = hlo_type_of(g, in[IN_PULL]), narrow = hlo_type_of(g, keys);
     hlo_val z1 = first_products(g, keys, in[IN_BETWEEN], made, wide);
-    learner_gelu x = learner_gelu_of(g, z1);
+    learner_active x = learner_gelu_of(g, z1);
     hlo_val x2 = hlo_convert(g, x.value, narrow), moved = times(g, g2, in[IN_LAST], narrow);
     hlo_val ones = hlo_full(g, HLO_SHAPE(wide, c->mini, c->mini), 1), q;
     hlo_val later = chunk_reach(g, ones, hlo_dim(g, keys, 3) / c->mini, false);
@@ -349,7 +349,7 @@ static void backward(hlo_graph *g, void *ctx, const hlo_val *in, int n_in, const
  */
 
 hlo_val learner_chunked_mlp(hlo_graph *g, const learner *l, const learner_data *data,
-                            learner_state *state)
+                            learner_weights *state)
 {
     hlo_type wide = hlo_type_of(g, data->k);
     hlo_type narrow = l->products == HLO_TYPE_NONE ? wide : l->products;

@@ -4,7 +4,7 @@
 int64_t learner_chunk(const learner *l, int64_t n, int64_t size)
 {
     int64_t best = 1;
-    if (!l->matrix_sums || l->n_layers > 2 || l->norm_scale.id == 0)
+    if (!l->matrix_sums || !l->published || l->norm_scale.id == 0)
         return best;
     for (int64_t i = 2; i <= CHUNK_MAX_STEPS && i * size <= CHUNK_MAX_TOKENS; i++)
         best = n % i == 0 ? i : best;
@@ -208,14 +208,14 @@ hlo_val chunk_mix(hlo_graph *g, hlo_val x, hlo_val keys, double one, hlo_val rat
     return hlo_convert(g, hlo_mul(g, hlo_mul(g, mix, columns), reach), hlo_type_of(g, keys));
 }
 
-hlo_val chunk_joined(hlo_graph *g, const learner_state *state)
+hlo_val chunk_joined(hlo_graph *g, const learner_weights *state)
 {
     if (state->b[0].id == 0)
         return state->w[0];
     return hlo_concat(g, (hlo_val[]){state->w[0], state->b[0]}, 2, 2);
 }
 
-void chunk_split(hlo_graph *g, hlo_val weights, learner_state *state)
+void chunk_split(hlo_graph *g, hlo_val weights, learner_weights *state)
 {
     int64_t rows = hlo_dim(g, state->w[0], 2);
     state->w[0] = chunk_rows(g, weights, 0, rows);

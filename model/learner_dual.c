@@ -4,7 +4,8 @@
  * weighted for the update. What depends only on the result, the norm and the residual of the
  * answers, comes after it. The loop has four matrix products for one layer: keys and queries
  * through the weights, the correction of the answers, the update. (Keys and queries through the
- * weights as one product is no gain: its gradient has to put the two together again.)
+ * weights as one product is no gain: its gradient has to put the two together again.) Gates add
+ * factors of rows, and momentum one more product a layer: learner_gates.c.
  */
 #include "model/learner_inside.h"
 
@@ -23,69 +24,129 @@ typedef enum loop_input {
     IN_FRESH,
     IN_FRESH_ANSWERS,
     IN_FRESH_END,
+    IN_KEEP,
+    IN_KEEP_ANSWERS,
+    IN_CARRIED,
+    IN_PASS,
+    IN_PASS_END,
     N_INPUTS
 } loop_input;
 
 typedef struct loop {
     const learner *l;
-    learner_state start; /* null without resets */
+    learner_weights start; /* null without resets */
+    bool given[N_INPUTS];
 } loop;
 
-/* The answers, each as if the weights had been moved by the tokens up to its own. */
-static hlo_val answer(hlo_graph *g, const learner_at *at, const learner_tokens *t,
-                      const hlo_val *in)
+/* A mini-batch: the learner as it starts, what pulls at it from before, and what it is given. */
+typedef struct mini_batch {
+    learner_at at, pulling;
+    const hlo_val *in;
+    learner_tokens t;
+} mini_batch;
+
+/* Queries x through layer i as the mini-batch starts, and as it was pulled before. */
+static hlo_val before(hlo_graph *g, const mini_batch *m, int i, hlo_val x)
 {
-    hlo_val first = learner_layer(g, at, 0, in[IN_QUERIES], in[IN_FRESH_ANSWERS]);
-    hlo_val z = hlo_sub(g, first, hlo_einsum(g, "bhts,bhso->bhto", in[IN_FIRST_MIX], t->d[0]));
-    bool biases = at->state.b[0].id != 0;
-    for (int i = 1; i < at->l->n_layers; i++) {
-        hlo_val x = hlo_gelu(g, z), product = hlo_einsum(g, "bhti,bhsi->bhts", x, t->x[i]);
+    learner_rows rows = {m->in[IN_FRESH_ANSWERS], m->in[IN_KEEP_ANSWERS]};
+    hlo_val z = learner_layer(g, &m->at, i, x, &rows);
+    if (m->in[IN_CARRIED].id == 0)
+        return z;
+    rows = (learner_rows){.keep = m->in[IN_CARRIED]};
+    return hlo_sub(g, z, learner_layer(g, &m->pulling, i, x, &rows));
+}
+
+/* The answers, each as if the weights had been moved by the tokens up to its own. */
+static hlo_val answer(hlo_graph *g, const mini_batch *m)
+{
+    const learner *l = m->at.l;
+    const hlo_val *in = m->in;
+    hlo_val first = before(g, m, 0, in[IN_QUERIES]);
+    hlo_val z = hlo_sub(g, first, hlo_einsum(g, "bhts,bhso->bhto", in[IN_FIRST_MIX], m->t.d[0]));
+    bool biases = m->at.now.b[0].id != 0;
+    for (int i = 1; i < l->n_layers; i++) {
+        hlo_val x = learner_activate(g, l, z);
+        hlo_val product = hlo_einsum(g, "bhti,bhsi->bhts", x, m->t.x[i]);
         if (biases)
             product = hlo_add(g, product, hlo_like(g, product, 1));
         hlo_val mix = hlo_mul(g, in[IN_ETA], product);
-        z = hlo_sub(g, learner_layer(g, at, i, x, in[IN_FRESH_ANSWERS]),
-                    hlo_einsum(g, "bhts,bhso->bhto", mix, t->d[i]));
+        z = hlo_sub(g, before(g, m, i, x), hlo_einsum(g, "bhts,bhso->bhto", mix, m->t.d[i]));
     }
     return z;
 }
 
-/* The state after a mini-batch. */
-static learner_state moved(hlo_graph *g, const learner_at *at, const learner_tokens *t,
-                           const hlo_val *in)
+/* Weights or biases after a mini-batch, but for what its own tokens do. */
+static hlo_val moved_before(hlo_graph *g, const mini_batch *m, hlo_val now, hlo_val start,
+                            hlo_val pulling)
 {
-    learner_state from = at->state, next = {0};
-    bool resets = in[IN_FRESH_END].id != 0;
+    const hlo_val *in = m->in;
+    int64_t size = hlo_dim(g, in[IN_KEYS], 2);
+    if (in[IN_FRESH_END].id != 0)
+        now = hlo_select(g, in[IN_FRESH_END], start, now);
+    if (in[IN_KEEP_ANSWERS].id != 0)
+        now = hlo_mul(g, now, hlo_slice_dim(g, in[IN_KEEP_ANSWERS], 2, size - 1, size));
+    if (in[IN_CARRIED].id == 0)
+        return now;
+    hlo_val carried = hlo_slice_dim(g, in[IN_CARRIED], 2, size - 1, size);
+    return hlo_sub(g, now, hlo_mul(g, carried, pulling));
+}
+
+/* The weights after a mini-batch. */
+static learner_weights moved(hlo_graph *g, const mini_batch *m)
+{
+    const learner_at *at = &m->at, *pull = &m->pulling;
+    const hlo_val *in = m->in;
+    learner_weights next = {0};
     for (int i = 0; i < at->l->n_layers; i++) {
-        hlo_val source = i == 0 ? in[IN_FIRST_UPDATE] : hlo_mul(g, t->x[i], in[IN_LAST]);
-        if (resets)
-            from.w[i] = hlo_select(g, in[IN_FRESH_END], at->start.w[i], from.w[i]);
-        next.w[i] = hlo_sub(g, from.w[i], hlo_einsum(g, "bhti,bhto->bhio", source, t->d[i]));
-        if (from.b[i].id == 0)
+        hlo_val source = i == 0 ? in[IN_FIRST_UPDATE] : hlo_mul(g, m->t.x[i], in[IN_LAST]);
+        hlo_val from = moved_before(g, m, at->now.w[i], at->start.w[i], pull->now.w[i]);
+        next.w[i] = hlo_sub(g, from, hlo_einsum(g, "bhti,bhto->bhio", source, m->t.d[i]));
+        if (at->now.b[i].id == 0)
             continue;
-        if (resets)
-            from.b[i] = hlo_select(g, in[IN_FRESH_END], at->start.b[i], from.b[i]);
-        next.b[i] = hlo_sub(g, from.b[i], hlo_einsum(g, "bhti,bhto->bhio", in[IN_LAST], t->d[i]));
+        from = moved_before(g, m, at->now.b[i], at->start.b[i], pull->now.b[i]);
+        next.b[i] = hlo_sub(g, from, hlo_einsum(g, "bhti,bhto->bhio", in[IN_LAST], m->t.d[i]));
     }
     return next;
 }
 
-static void mini_batch(hlo_graph *g, void *ctx, hlo_val step, const hlo_val *carry,
-                       const hlo_val *given, hlo_val *next, hlo_val *out)
+/* What pulls after a mini-batch. */
+static learner_weights pulling_on(hlo_graph *g, const mini_batch *m)
+{
+    const learner_weights *from = &m->pulling.now;
+    hlo_val pass = m->in[IN_PASS], end = m->in[IN_PASS_END];
+    learner_weights next = {0};
+    for (int i = 0; i < m->at.l->n_layers; i++) {
+        hlo_val source = hlo_mul(g, m->t.x[i], pass);
+        next.w[i] = hlo_add(g, hlo_mul(g, end, from->w[i]),
+                            hlo_einsum(g, "bhti,bhto->bhio", source, m->t.d[i]));
+        if (from->b[i].id != 0)
+            next.b[i] = hlo_add(g, hlo_mul(g, end, from->b[i]),
+                                hlo_einsum(g, "bhti,bhto->bhio", pass, m->t.d[i]));
+    }
+    return next;
+}
+
+static void through_mini_batch(hlo_graph *g, void *ctx, hlo_val step, const hlo_val *carry,
+                               const hlo_val *given, hlo_val *next, hlo_val *out)
 {
     const loop *p = ctx;
-    learner_at at = {.l = p->l, .start = p->start};
     hlo_val in[N_INPUTS] = {0};
-    bool resets = p->start.w[0].id != 0;
+    learner_state state, after = {0};
     (void)step;
-    for (int i = 0; i < (resets ? N_INPUTS : IN_FRESH); i++)
-        in[i] = given[i];
-    learner_unpack(p->l, carry, &at.state);
-    hlo_val first = learner_layer(g, &at, 0, in[IN_KEYS], in[IN_FRESH]);
-    learner_tokens t = learner_train(g, &at, first, in[IN_KEYS], in[IN_TARGET], in[IN_FRESH]);
-    out[0] = answer(g, &at, &t, in);
-    out[1] = t.res;
-    learner_state after = moved(g, &at, &t, in);
-    learner_pack(p->l, &after, next);
+    for (int i = 0, n = 0; i < N_INPUTS; i++)
+        in[i] = p->given[i] ? given[n++] : (hlo_val){0};
+    learner_unpack_state(p->l, carry, &state);
+    mini_batch m = {.at = {p->l, state.now, p->start}, .pulling = {p->l, .now = state.first}};
+    learner_rows rows = {in[IN_FRESH], in[IN_KEEP]};
+    hlo_val first = learner_layer(g, &m.at, 0, in[IN_KEYS], &rows);
+    m.in = in;
+    m.t = learner_train(g, &m.at, first, in[IN_KEYS], in[IN_TARGET], &rows);
+    out[0] = answer(g, &m);
+    out[1] = m.t.res;
+    after.now = moved(g, &m);
+    if (p->l->momentum)
+        after.first = pulling_on(g, &m);
+    learner_pack_state(p->l, &after, next);
 }
 
 /* At least `least`, and a divisor of n if there is one not much larger: what is left over after
@@ -144,14 +205,14 @@ learner_result learner_dual(hlo_graph *g, const learner *l, const learner_data *
     choose_groups(hlo_dim(g, data->k, 0), group, levels);
     if (hlo_dim(g, data->k, 3) > data->mini)
         return (learner_result){.answers = l->n_layers == 1
-                                               ? learner_chunked(g, l, data, state)
-                                               : learner_chunked_mlp(g, l, data, state)};
+                                               ? learner_chunked(g, l, data, &state->now)
+                                               : learner_chunked_mlp(g, l, data, &state->now)};
     hlo_val eta = hlo_mul(g, with_one_after(g, data->rate, 4), data->reach);
     if (learner_can_call(g, l, data))
-        return (learner_result){
-            .answers = learner_called(g, l, data, eta, state, levels[0] == 0 ? 1 : levels[0])};
+        return (learner_result){.answers = learner_called(g, l, data, eta, &state->now,
+                                                          levels[0] == 0 ? 1 : levels[0])};
     loop p = {.l = l};
-    hlo_val in[N_INPUTS], carry[2 * LEARNER_MAX_LAYERS], out[2];
+    hlo_val in[N_INPUTS], carry[LEARNER_MAX_STATE], out[2];
     hlo_val last = last_of(g, data);
     hlo_val product = hlo_einsum(g, "nbhtd,nbhsd->nbhts", data->q, data->k);
     if (l->b[0].id != 0) /* a bias is a weight whose input is 1 */
@@ -166,13 +227,25 @@ learner_result learner_dual(hlo_graph *g, const learner *l, const learner_data *
     in[IN_FRESH] = data->fresh;
     in[IN_FRESH_ANSWERS] = data->fresh_answers;
     in[IN_FRESH_END] = data->fresh_end;
-    bool resets = data->fresh.id != 0;
-    if (resets)
-        p.start = learner_start(g, l, hlo_dim(g, data->k, 1));
+    in[IN_KEEP] = data->keep;
+    in[IN_KEEP_ANSWERS] = data->keep_answers;
+    in[IN_CARRIED] = data->carried;
+    in[IN_PASS] = data->pass;
+    in[IN_PASS_END] = data->pass_end;
+    if (data->pass.id != 0)
+        in[IN_PASS] = with_one_after(g, hlo_mul(g, data->rate, data->pass), 3);
+    if (data->fresh.id != 0)
+        p.start = learner_start(g, l, hlo_dim(g, data->k, 1)).now;
+    int n_inputs = 0;
+    for (int i = 0; i < N_INPUTS; i++) {
+        p.given[i] = in[i].id != 0;
+        if (p.given[i])
+            in[n_inputs++] = in[i];
+    }
     hlo_scan_options options = {0};
     memcpy(options.checkpoint, levels, sizeof levels);
-    int n = learner_pack(l, state, carry);
-    hlo_scan(g, mini_batch, &p, carry, n, in, resets ? N_INPUTS : IN_FRESH, out, 2, &options);
-    learner_unpack(l, carry, state);
+    int n = learner_pack_state(l, state, carry);
+    hlo_scan(g, through_mini_batch, &p, carry, n, in, n_inputs, out, 2, &options);
+    learner_unpack_state(l, carry, state);
     return (learner_result){.answers = out[0], .keys = out[1]};
 }

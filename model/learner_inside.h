@@ -7,8 +7,14 @@
 /* A learner at a state; the start is needed where documents begin, and null otherwise. */
 typedef struct learner_at {
     const learner *l;
-    learner_state state, start;
+    learner_weights now, start;
 } learner_at;
+
+/* What rows of tokens or answers see of it, each null for all alike: pred [B, 1, rows, 1], those
+ * that see the start instead, and [B, H, rows, 1], how much is left of the weights. */
+typedef struct learner_rows {
+    hlo_val fresh, keep;
+} learner_rows;
 
 /* [H, d] in front of arrays [..., H, rows, d]. */
 hlo_val learner_per_head(hlo_graph *g, hlo_val v);
@@ -18,17 +24,19 @@ hlo_precision learner_precision(hlo_type products);
  */
 hlo_val learner_mean(hlo_graph *g, hlo_val x, hlo_precision precision);
 
-/* a times w; rows that are fresh times the start instead. `fresh` is null for none. */
-hlo_val learner_product(hlo_graph *g, hlo_val a, const char *spec, hlo_val w, hlo_val start,
-                        hlo_val fresh);
 /* x [B, H, rows, in] through layer i. */
-hlo_val learner_layer(hlo_graph *g, const learner_at *at, int i, hlo_val x, hlo_val fresh);
+hlo_val learner_layer(hlo_graph *g, const learner_at *at, int i, hlo_val x,
+                      const learner_rows *rows);
 
-/* GELU (the tanh form) and its derivative. */
-typedef struct learner_gelu {
+/* What follows a layer: made of its result z, and the derivative of that. */
+typedef struct learner_active {
     hlo_val value, derivative;
-} learner_gelu;
-learner_gelu learner_gelu_of(hlo_graph *g, hlo_val x);
+} learner_active;
+learner_active learner_active_of(hlo_graph *g, const learner *l, hlo_val z);
+learner_active learner_gelu_of(hlo_graph *g, hlo_val z); /* GELU, the tanh form */
+/* The value alone; and the gradient of z, given that of the value. */
+hlo_val learner_activate(hlo_graph *g, const learner *l, hlo_val z);
+hlo_val learner_pull(hlo_graph *g, const learner *l, const learner_active *active, hlo_val d);
 
 /* What tokens are to each layer: what went in, and the gradient of what came out. */
 typedef struct learner_tokens {
@@ -41,16 +49,16 @@ typedef struct learner_tokens {
  * reach times rate, [n, B, H, r, b]. States are kept every `group` mini-batches. */
 bool learner_can_call(hlo_graph *g, const learner *l, const learner_data *data);
 hlo_val learner_called(hlo_graph *g, const learner *l, const learner_data *data, hlo_val eta,
-                       learner_state *state, int64_t group);
+                       learner_weights *state, int64_t group);
 
 /* The answers where pieces are several mini-batches: of one layer, and of two. */
 hlo_val learner_chunked(hlo_graph *g, const learner *l, const learner_data *data,
-                        learner_state *state);
+                        learner_weights *state);
 hlo_val learner_chunked_mlp(hlo_graph *g, const learner *l, const learner_data *data,
-                            learner_state *state);
+                            learner_weights *state);
 
 /* Forwards and backwards; `first` is k through layer 0 already. */
 learner_tokens learner_train(hlo_graph *g, const learner_at *at, hlo_val first, hlo_val k,
-                             hlo_val target, hlo_val fresh);
+                             hlo_val target, const learner_rows *rows);
 
 #endif

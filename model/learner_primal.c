@@ -18,27 +18,52 @@ static void turn_over(hlo_graph *g, hlo_val last, hlo_val moved, hlo_val *start,
     *sum = hlo_select(g, last, hlo_zeros_like(g, *sum), *sum);
 }
 
-hlo_val learner_primal(hlo_graph *g, const learner *l, const learner_token *token,
-                       learner_state *state, learner_state *sums)
+/* x times a gate, where there is one. */
+static hlo_val gated(hlo_graph *g, hlo_val gate, hlo_val x)
 {
-    const hlo_val none = {0};
-    learner_at at = {.l = l, .state = *state}, moved = {.l = l};
-    hlo_val first = learner_layer(g, &at, 0, token->k, none), x = token->q;
-    learner_tokens t = learner_train(g, &at, first, token->k, token->target, none);
+    return gate.id == 0 ? x : hlo_mul(g, gate, x);
+}
+
+/* How far weights, or biases, were pulled since the mini-batch started, after one more gradient
+ * times its rate; `pulling` is what goes on pulling, or null. */
+static hlo_val pulled(hlo_graph *g, const learner_token *token, hlo_val sum, hlo_val gradient,
+                      hlo_val *pulling)
+{
+    if (token->momentum.id != 0)
+        gradient = *pulling = hlo_add(g, gated(g, token->momentum, *pulling), gradient);
+    return hlo_add(g, gated(g, token->decay, sum), gradient);
+}
+
+hlo_val learner_primal(hlo_graph *g, const learner *l, const learner_token *token,
+                       learner_state *state, learner_weights *sums)
+{
+    const learner_rows all = {{0}, {0}};
+    learner_weights *now = &state->now, *first = &state->first;
+    learner_at at = {.l = l}, moved = {.l = l};
+    hlo_val x = token->q;
+    for (int i = 0; i < l->n_layers; i++) {
+        now->w[i] = gated(g, token->decay, now->w[i]);
+        if (now->b[i].id != 0)
+            now->b[i] = gated(g, token->decay, now->b[i]);
+    }
+    at.now = *now;
+    hlo_val z = learner_layer(g, &at, 0, token->k, &all);
+    learner_tokens t = learner_train(g, &at, z, token->k, token->target, &all);
     for (int i = 0; i < l->n_layers; i++) {
         hlo_val d = hlo_mul(g, token->rate, t.d[i]);
-        sums->w[i] = hlo_add(g, sums->w[i], hlo_einsum(g, "bhti,bhto->bhio", t.x[i], d));
-        moved.state.w[i] = step_down(g, state->w[i], token->move, sums->w[i]);
-        if (state->b[i].id == 0)
+        sums->w[i] =
+            pulled(g, token, sums->w[i], hlo_einsum(g, "bhti,bhto->bhio", t.x[i], d), &first->w[i]);
+        moved.now.w[i] = step_down(g, now->w[i], token->move, sums->w[i]);
+        if (now->b[i].id == 0)
             continue;
-        sums->b[i] = hlo_add(g, sums->b[i], d);
-        moved.state.b[i] = step_down(g, state->b[i], token->move, sums->b[i]);
+        sums->b[i] = pulled(g, token, sums->b[i], d, &first->b[i]);
+        moved.now.b[i] = step_down(g, now->b[i], token->move, sums->b[i]);
     }
     for (int i = 0; i < l->n_layers; i++) {
-        x = learner_layer(g, &moved, i, i == 0 ? x : hlo_gelu(g, x), none);
-        turn_over(g, token->last, moved.state.w[i], &state->w[i], &sums->w[i]);
-        if (state->b[i].id != 0)
-            turn_over(g, token->last, moved.state.b[i], &state->b[i], &sums->b[i]);
+        x = learner_layer(g, &moved, i, i == 0 ? x : learner_activate(g, l, x), &all);
+        turn_over(g, token->last, moved.now.w[i], &now->w[i], &sums->w[i]);
+        if (now->b[i].id != 0)
+            turn_over(g, token->last, moved.now.b[i], &now->b[i], &sums->b[i]);
     }
     return x;
 }

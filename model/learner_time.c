@@ -166,14 +166,14 @@ static void tick(hlo_graph *g, void *ctx, hlo_val step, const hlo_val *carry, co
     const pipeline *p = ctx;
     learner_data data = data_of(g, p, step);
     learner_state state;
-    hlo_val list[2 * LEARNER_MAX_LAYERS], start[2 * LEARNER_MAX_LAYERS];
+    hlo_val list[LEARNER_MAX_STATE], start[LEARNER_MAX_STATE];
     (void)given;
-    int n = learner_pack(p->l, &p->start, start);
+    int n = learner_pack_state(p->l, &p->start, start);
     for (int i = 0; i < n; i++)
         list[i] = handed_on(g, p, carry[i], start[i]);
-    learner_unpack(p->l, list, &state);
+    learner_unpack_state(p->l, list, &state);
     learner_result r = learner_dual(g, p->l, &data, &state, p->checkpoint);
-    learner_pack(p->l, &state, next);
+    learner_pack_state(p->l, &state, next);
     out[0] = r.answers;
     for (int i = 0; i < n; i++)
         out[1 + i] = next[i] = placed_state(g, p, next[i]);
@@ -192,7 +192,7 @@ learner_result learner_over_spans(hlo_graph *g, const learner *l, const learner_
                   .resets = data->fresh.id != 0,
                   .keys = hlo_dim(g, data->k, 3) == data->mini, /* pieces of several have none */
                   .data = *data};
-    hlo_val *fields[FIELDS], carry[2 * LEARNER_MAX_LAYERS], out[2 + 2 * LEARNER_MAX_LAYERS];
+    hlo_val *fields[FIELDS], carry[LEARNER_MAX_STATE], out[2 + LEARNER_MAX_STATE];
     p.sequences = hlo_dim(g, data->k, 1) / p.groups;
     p.ticks = p.sequences + p.spans - 1;
     const hlo_shape *s = hlo_shape_of(g, data->rate);
@@ -202,7 +202,7 @@ learner_result learner_over_spans(hlo_graph *g, const learner *l, const learner_
     for (int i = 0; i < fields_of(&p); i++)
         *fields[i] = to_ticks(g, &p, *fields[i]);
     p.start = learner_start(g, l, p.groups * p.spans);
-    int n = learner_pack(l, &p.start, carry);
+    int n = learner_pack_state(l, &p.start, carry);
     for (int i = 0; i < n; i++)
         carry[i] = placed_state(g, &p, carry[i]);
     /* Mixing matrices and weighted keys of a tick are soon made again. */
@@ -210,7 +210,7 @@ learner_result learner_over_spans(hlo_graph *g, const learner *l, const learner_
     hlo_scan(g, tick, &p, carry, n, NULL, 0, out, 1 + n + (p.keys ? 1 : 0), &options);
     for (int i = 0; i < n; i++)
         carry[i] = ends_of(g, &p, out[1 + i]);
-    learner_unpack(l, carry, state);
+    learner_unpack_state(l, carry, state);
     learner_result r = {.answers = from_ticks(g, &p, out[0])};
     if (p.keys)
         r.keys = from_ticks(g, &p, out[1 + n]);

@@ -21,13 +21,6 @@
 
 enum { CHUNK = 16 };
 
-/* log(1 + exp(x)), which overflows nowhere. */
-static hlo_val softplus(hlo_graph *g, hlo_val x)
-{
-    hlo_val small = hlo_log1p(g, hlo_exp(g, hlo_neg(g, hlo_abs(g, x))));
-    return hlo_add(g, hlo_max(g, x, hlo_like(g, x, 0)), small);
-}
-
 /* Part [start, limit) of the last dimension. */
 static hlo_val lanes(hlo_graph *g, hlo_val x, int64_t start, int64_t limit)
 {
@@ -53,7 +46,7 @@ static selection select_from(hlo_graph *g, const net_layer *l, hlo_val x)
     dt = mixer_product(g, l, dt, "dt_proj.weight", wide);
     return (selection){
         .x = x,
-        .dt = softplus(g, hlo_add(g, dt, mixer_param(g, l, "dt_proj.bias"))),
+        .dt = net_softplus(g, hlo_add(g, dt, mixer_param(g, l, "dt_proj.bias"))),
         .b = lanes(g, all, rank, rank + states),
         .c = lanes(g, all, rank + states, rank + 2 * states),
     };

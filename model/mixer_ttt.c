@@ -1,45 +1,45 @@
 /* The TTT layer: projections, the learner over mini-batches, output. */
+#include "model/mixer_ttt.h"
+#include "model/data.h"
 #include "model/learner.h"
-#include "model/network.h"
 
 #include <stdio.h>
 
 /* ---- what the learner is given -----------------------------------------------------------------
  */
 
-static const char *const weight_names[] = {"W1", "W2"}, *const bias_names[] = {"b1", "b2"};
+static const char *const weight_names[] = {"W1", "W2", "W3", "W4"};
+static const char *const bias_names[] = {"b1", "b2", "b3", "b4"};
 
-static int layers_of(const ttt_config *c)
+/* Layer i of f, where learning starts. */
+static void layer_of(hlo_graph *g, const net_layer *l, int i, hlo_val *w, hlo_val *b)
 {
-    return c->mixer == TTT_MIXER_MLP ? 2 : 1;
-}
-
-/* What layer i of the learner takes in and gives out. */
-static int64_t width_in(const ttt_config *c, int i)
-{
-    int64_t lanes = c->hidden_size / c->n_heads;
-    return i == 0 ? lanes : 4 * lanes;
-}
-
-static int64_t width_out(const ttt_config *c, int i)
-{
-    int64_t lanes = c->hidden_size / c->n_heads;
-    return i == layers_of(c) - 1 ? lanes : 4 * lanes;
+    const ttt_config *c = l->net->config;
+    hlo_shape shape =
+        HLO_SHAPE(net_wide(l->net), c->n_heads, ttt_learner_in(c, i), ttt_learner_out(c, i));
+    bool learnt = c->learnable_w0 || i < ttt_learner_first(c);
+    *w = learnt ? mixer_param(g, l, weight_names[i]) : hlo_full(g, shape, 0);
+    if (c->inner_bias)
+        *b = mixer_param(g, l, bias_names[i]);
 }
 
 static learner learner_of(hlo_graph *g, const net_layer *l)
 {
     const ttt_config *c = l->net->config;
-    learner made = {.n_layers = layers_of(c),
+    int fixed = ttt_learner_first(c);
+    learner made = {.n_layers = ttt_learner_layers(c) - fixed,
+                    .n_fixed = fixed,
+                    .swiglu = c->inner_activation == TTT_ACTIVATION_SWIGLU,
+                    .momentum = c->inner_momentum,
+                    .dot_loss = c->inner_loss == TTT_LOSS_DOT,
                     .products = net_compute(l->net),
+                    .published = ttt__learner_published(c),
                     .matrix_sums = l->net->matrix_sums,
                     .call_scan = l->net->call_scan};
-    for (int i = 0; i < made.n_layers; i++) {
-        hlo_shape shape = HLO_SHAPE(net_wide(l->net), c->n_heads, width_in(c, i), width_out(c, i));
-        made.w[i] = c->learnable_w0 ? mixer_param(g, l, weight_names[i]) : hlo_full(g, shape, 0);
-        if (c->inner_bias)
-            made.b[i] = mixer_param(g, l, bias_names[i]);
-    }
+    for (int i = 0; i < fixed; i++)
+        layer_of(g, l, i, &made.fixed_w[i], &made.fixed_b[i]);
+    for (int i = 0; i < made.n_layers; i++)
+        layer_of(g, l, fixed + i, &made.w[i], &made.b[i]);
     if (c->inner_norm) {
         made.norm_scale = mixer_param(g, l, "ttt_norm_weight");
         made.norm_bias = mixer_param(g, l, "ttt_norm_bias");
@@ -52,54 +52,16 @@ static hlo_val wide(hlo_graph *g, const net_layer *l, hlo_val v)
     return hlo_convert(g, v, net_wide(l->net));
 }
 
-/* What the gate of the rates is taken of: x [..., hidden] to [..., heads]. */
-static hlo_val rate_score(hlo_graph *g, const net_layer *l, hlo_val x)
+/* Queries or keys [..., lanes] of length 1, where that is asked for. */
+static hlo_val unit(hlo_graph *g, const net_layer *l, hlo_val x)
 {
-    const ttt_config *c = l->net->config;
-    hlo_val weight = mixer_weight(g, l, "learnable_ttt_lr_weight"); /* [heads, 1, hidden] */
-    weight = hlo_reshape(g, weight, HLO_DIMS(c->n_heads, c->hidden_size));
-    hlo_val bias = mixer_param(g, l, "learnable_ttt_lr_bias");
-    const char *spec = hlo_rank(g, x) == 3 ? "btc,hc->bth" : "bc,hc->bh";
-    hlo_val score = hlo_einsum_as(g, spec, x, weight, net_wide(l->net), HLO_PRECISION_DEFAULT);
-    score = net_dear(g, l->net, score);
-    return hlo_add(g, score, hlo_reshape(g, bias, HLO_DIMS(c->n_heads)));
-}
-
-/* What the gate is multiplied by. */
-static double rate_factor(const ttt_config *c)
-{
-    return c->ttt_base_lr / (double)(c->hidden_size / c->n_heads);
-}
-
-/* The rate of each token as a source: x [..., hidden] to [..., heads]. */
-static hlo_val source_rate(hlo_graph *g, const net_layer *l, hlo_val x)
-{
-    const ttt_config *c = l->net->config;
-    const hlo_shape *s = hlo_shape_of(g, x);
-    hlo_val rate;
-    if (c->learnable_lr) {
-        rate = hlo_logistic(g, rate_score(g, l, x));
-        rate = hlo_mul(g, rate, hlo_like(g, rate, rate_factor(c)));
-    } else {
-        hlo_shape shape = {.type = net_wide(l->net), .rank = s->rank};
-        for (int i = 0; i < s->rank; i++)
-            shape.dims[i] = i == s->rank - 1 ? c->n_heads : s->dims[i];
-        rate = hlo_full(g, shape, c->ttt_base_lr);
-    }
-    return l->rate_scale.id == 0 ? rate : hlo_mul(g, rate, wide(g, l, l->rate_scale));
-}
-
-/* The rate of each place of a mini-batch as an answer: about 1 / (i + 1), learnt, never negative.
- * Where nothing is learnt, the paper's own: a plain sum. */
-static hlo_val answer_rate(hlo_graph *g, const net_layer *l, int64_t mini)
-{
-    hlo_shape shape = HLO_SHAPE(net_wide(l->net), mini);
-    if (!l->net->config->learnable_token_idx)
-        return hlo_full(g, shape, 1);
-    hlo_val place = hlo_iota(g, shape, 0), one = hlo_like(g, place, 1);
-    hlo_val mean = hlo_div(g, one, hlo_add(g, place, one));
-    hlo_val learnt = hlo_add(g, mean, mixer_param(g, l, "learnable_token_idx"));
-    return hlo_max(g, learnt, hlo_like(g, learnt, 0));
+    if (!l->net->config->key_norm)
+        return x;
+    hlo_val y = wide(g, l, x);
+    hlo_val sum =
+        hlo_reduce_keep(g, HLO_REDUCE_ADD, hlo_mul(g, y, y), HLO_DIMS(hlo_rank(g, y) - 1));
+    y = hlo_mul(g, y, hlo_rsqrt(g, hlo_add(g, sum, hlo_like(g, sum, LEARNER_EPSILON))));
+    return hlo_convert(g, y, hlo_type_of(g, x));
 }
 
 /* ---- a sequence --------------------------------------------------------------------------------
@@ -114,10 +76,11 @@ static bool turns_pieces(const net_layer *l)
 /* Everything of a layer over time. */
 typedef struct layer_data {
     const learner *made;
-    hlo_val q, k, v; /* [batch, time, heads, lanes]; queries and keys turned, or not yet */
-    hlo_val rate;    /* [batch, time, heads, 1] */
-    hlo_val token;   /* [mini-batch]: the rates of places */
-    hlo_val place;   /* s32 [time] or [batch, time]: within the mini-batch */
+    hlo_val q, k, v;         /* [batch, time, heads, lanes]; queries and keys turned, or not yet */
+    hlo_val rate;            /* [batch, time, heads, 1] */
+    hlo_val decay, momentum; /* logarithms of gates, the same; null without */
+    hlo_val token;           /* [mini-batch]: the rates of places */
+    hlo_val place;           /* s32 [time] or [batch, time]: within the mini-batch */
 } layer_data;
 
 /* Those times of x [batch, time] as [n, batch, 1, size]. */
@@ -149,10 +112,15 @@ static hlo_val moves_at(hlo_graph *g, const mixer_pieces *p, const layer_data *d
     return as_rows(g, hlo_take(g, token, marks_of(g, p, place)));
 }
 
+/* How far answers are moved, and by which tokens. */
+typedef struct reaching {
+    hlo_val reach, seen;
+} reaching;
+
 /* move[i] where j is not after i (before i, with `before`) and of the same document, else 0: [size,
  * size], or with documents [n, batch, 1, size, size]. */
-static hlo_val reach_of(hlo_graph *g, const mixer_pieces *p, const layer_data *d, hlo_val since,
-                        bool before)
+static reaching reach_of(hlo_graph *g, const mixer_pieces *p, const layer_data *d, hlo_val since,
+                         bool before)
 {
     hlo_val move;
     if (since.id == 0) {
@@ -169,7 +137,7 @@ static hlo_val reach_of(hlo_graph *g, const mixer_pieces *p, const layer_data *d
         hlo_compare(g, before ? HLO_GT : HLO_GE, hlo_iota(g, square, 0), hlo_iota(g, square, 1));
     if (since.id != 0)
         seen = hlo_and(g, seen, hlo_compare(g, HLO_EQ, as_rows(g, since), as_columns(g, since)));
-    return hlo_select(g, seen, move, hlo_like(g, move, 0));
+    return (reaching){hlo_select(g, seen, move, hlo_like(g, move, 0)), seen};
 }
 
 /* The errors that diagnostics are made of, of the queries that were added for them: keys after and
@@ -214,15 +182,40 @@ static hlo_val documents_of(hlo_graph *g, const net_layer *l, const mixer_pieces
     return since;
 }
 
+static hlo_val rows_of(hlo_graph *g, hlo_val own, hlo_val before)
+{
+    return hlo_concat(g, (hlo_val[]){own, own, before}, 3, hlo_rank(g, before) - 2);
+}
+
 /* The keys as queries too, after and before their own step. */
-static void ask_keys(hlo_graph *g, learner_data *data, hlo_val before)
+static void ask_keys(hlo_graph *g, learner_data *data, reaching *own, const reaching *before)
 {
     data->q = hlo_concat(g, (hlo_val[]){data->q, data->k, data->k}, 3, 3);
-    data->reach =
-        hlo_concat(g, (hlo_val[]){data->reach, data->reach, before}, 3, hlo_rank(g, before) - 2);
+    own->reach = rows_of(g, own->reach, before->reach);
+    own->seen = rows_of(g, own->seen, before->seen);
     if (data->fresh.id != 0)
         data->fresh_answers =
             hlo_concat(g, (hlo_val[]){data->fresh, data->fresh, data->fresh}, 3, 3);
+}
+
+/* Those times of a number for each head, [batch, time, heads, 1], as [n, batch, heads, size]. */
+static hlo_val numbers_of(hlo_graph *g, const mixer_pieces *p, hlo_val x)
+{
+    hlo_val cut = mixer_cut(g, p, x);
+    const hlo_shape *s = hlo_shape_of(g, cut);
+    return hlo_reshape(g, cut, HLO_DIMS(s->dims[0], s->dims[1], s->dims[2], p->size));
+}
+
+/* The gates of a piece, for data that has all else. */
+static void gate_part(hlo_graph *g, const mixer_pieces *p, const layer_data *d, hlo_val seen,
+                      learner_data *data)
+{
+    hlo_val decay = {0}, momentum = {0};
+    if (d->decay.id != 0)
+        decay = numbers_of(g, p, d->decay);
+    if (d->momentum.id != 0)
+        momentum = numbers_of(g, p, d->momentum);
+    learner_gate(g, data, decay, momentum, seen);
 }
 
 /* Answers as [batch, n * size, hidden]; with `errors`, also what diagnostics are made of. */
@@ -239,14 +232,19 @@ static hlo_val learn_part(hlo_graph *g, const net_layer *l, mixer_pieces p, cons
     data.q = wide(g, l, turned_pieces(g, l, &p, d, d->q));
     data.k = wide(g, l, turned_pieces(g, l, &p, d, d->k));
     data.target = learner_target(g, d->made, data.k, wide(g, l, mixer_cut(g, &p, d->v)));
-    hlo_val rate = mixer_cut(g, &p, d->rate), since = {0}, q = data.q;
-    const hlo_shape *s = hlo_shape_of(g, rate);
-    data.rate = hlo_reshape(g, rate, HLO_DIMS(s->dims[0], s->dims[1], s->dims[2], p.size));
+    hlo_val since = {0}, q = data.q;
+    data.q = learner_features(g, d->made, data.q);
+    data.k = learner_features(g, d->made, data.k);
+    data.rate = numbers_of(g, &p, d->rate);
     if (l->resets.here.id != 0)
         since = documents_of(g, l, &p, &data);
-    data.reach = reach_of(g, &mini, d, since, false);
-    if (errors != NULL)
-        ask_keys(g, &data, reach_of(g, &mini, d, since, true));
+    reaching own = reach_of(g, &mini, d, since, false);
+    if (errors != NULL) {
+        reaching before = reach_of(g, &mini, d, since, true);
+        ask_keys(g, &data, &own, &before);
+    }
+    data.reach = own.reach;
+    gate_part(g, &p, d, own.seen, &data);
     int64_t group = l->net->config->checkpoint_group;
     learner_result r = spans == 1 ? learner_dual(g, d->made, &data, state, group)
                                   : learner_over_spans(g, d->made, &data, &mesh, state, group);
@@ -272,8 +270,8 @@ static hlo_val norms_of(hlo_graph *g, const learner *made, const learner_state *
                         const learner_state *end)
 {
     hlo_val first[2 * LEARNER_MAX_LAYERS], last[2 * LEARNER_MAX_LAYERS];
-    int n = learner_pack(made, start, first);
-    learner_pack(made, end, last);
+    int n = learner_pack(made, &start->now, first);
+    learner_pack(made, &end->now, last);
     for (int i = 0; i < n; i++)
         last[i] = hlo_sub(g, last[i], first[i]);
     return hlo_stack(g, (hlo_val[]){state_norm(g, first, n), state_norm(g, last, n)}, 2, 0);
@@ -292,11 +290,11 @@ static hlo_val rates_of(hlo_graph *g, hlo_val rate)
 static learner_state start_of(hlo_graph *g, const net_layer *l, const learner *made, int64_t batch)
 {
     learner_state state = learner_start(g, made, batch);
-    hlo_val list[2 * LEARNER_MAX_LAYERS];
-    int n = learner_pack(made, &state, list);
+    hlo_val list[LEARNER_MAX_STATE];
+    int n = learner_pack_state(made, &state, list);
     for (int i = 0; i < n; i++)
         list[i] = net_shard(g, l->net, list[i], 1);
-    learner_unpack(made, list, &state);
+    learner_unpack_state(made, list, &state);
     return state;
 }
 
@@ -360,8 +358,10 @@ static hlo_val places(hlo_graph *g, const net_layer *l, int64_t time, int64_t mi
 static void put_state(hlo_graph *g, const learner *made, const learner_state *learnt,
                       hlo_val *state)
 {
-    int n = learner_pack(made, learnt, state);
-    for (int i = 0; i < n; i++)
+    hlo_val weights[2 * LEARNER_MAX_LAYERS];
+    int n = learner_pack_state(made, learnt, state);
+    int sums = learner_pack(made, &learnt->now, weights);
+    for (int i = 0; i < sums; i++)
         state[n + i] = hlo_zeros_like(g, state[n + i]);
 }
 
@@ -371,7 +371,10 @@ static void check_spans(hlo_graph *g, const net_layer *l, int64_t time, bool fro
     int64_t spans = hlo_axes_size(g, l->net->time_axis), mini = l->net->config->mini_batch_size;
     if (spans == 1)
         return;
-    if (from_state)
+    if (l->net->config->inner_decay || l->net->config->inner_momentum)
+        hlo_fail(g, HLO_ERROR_UNSUPPORTED,
+                 "learners with inner_decay or inner_momentum are not split over an axis of times");
+    else if (from_state)
         hlo_fail(g, HLO_ERROR_UNSUPPORTED,
                  "sequences that go on from a state are not split over an axis of times");
     else if (mini == 0)
@@ -383,6 +386,14 @@ static void check_spans(hlo_graph *g, const net_layer *l, int64_t time, bool fro
                  "%lld tokens are not %lld spans of whole mini-batches of %lld: the length of "
                  "sequences must be a multiple of %lld",
                  (long long)time, (long long)spans, (long long)mini, (long long)(spans * mini));
+}
+
+/* Gates [batch, time, heads], or null, with a dimension of lanes. */
+static hlo_val by_time(hlo_graph *g, hlo_val gate)
+{
+    const hlo_shape *s = hlo_shape_of(g, gate);
+    return gate.id == 0 ? gate
+                        : hlo_reshape(g, gate, HLO_DIMS(s->dims[0], s->dims[1], s->dims[2], 1));
 }
 
 hlo_val mixer_ttt(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position, hlo_val *state)
@@ -398,17 +409,22 @@ hlo_val mixer_ttt(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position,
     if (hlo_graph_error(g) != NULL)
         return x; /* nothing below has a size any more */
     mixer_heads h = mixer_project(g, l, x, state != NULL && c->share_qk ? state++ : NULL);
+    h.q = unit(g, l, h.q);
+    h.k = unit(g, l, h.k);
     learner made = learner_of(g, l);
     learner_state learnt;
     if (state != NULL)
-        learner_unpack(&made, state, &learnt);
+        learner_unpack_state(&made, state, &learnt);
     else
         learnt = start_of(g, l, &made, batch);
     layer_data data = {.made = &made, .v = h.v, .place = places(g, l, time, mini)};
     data.q = turns_pieces(l) ? h.q : mixer_rotate(g, l, h.q, data.place);
     data.k = turns_pieces(l) ? h.k : mixer_rotate(g, l, h.k, data.place);
-    data.rate = hlo_reshape(g, source_rate(g, l, x), HLO_DIMS(batch, time, c->n_heads, 1));
-    data.token = answer_rate(g, l, mini);
+    data.rate =
+        hlo_reshape(g, mixer_ttt_source_rate(g, l, x), HLO_DIMS(batch, time, c->n_heads, 1));
+    data.decay = by_time(g, mixer_ttt_log_decay(g, l, x));
+    data.momentum = by_time(g, mixer_ttt_log_momentum(g, l, x));
+    data.token = mixer_ttt_answer_rate(g, l, mini);
     hlo_scope_push(g, "learn");
     hlo_val z = learn(g, l, &data, &learnt);
     hlo_scope_pop(g);
@@ -420,32 +436,40 @@ hlo_val mixer_ttt(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position,
 /* ---- one token ---------------------------------------------------------------------------------
  */
 
-/* The state: what the shared projection's convolutions look back on, if they are there; the
- * learner; the sums of its gradients. */
-void mixer_ttt_state(net_state_table *table, const ttt_config *c)
+/* Parts like the learner's weights and biases, by their names and what follows those. */
+static void weight_parts(net_state_table *table, const ttt_config *c, const char *after)
 {
     hlo_type type = net_state_type(table);
-    if (c->share_qk)
-        net_state_part(table, "qk_tail", HLO_SHAPE(type, c->conv_width - 1, c->hidden_size));
-    for (int sums = 0; sums < 2; sums++) {
-        for (int i = 0; i < layers_of(c) * (c->inner_bias ? 2 : 1); i++) {
-            int layer = i % layers_of(c);
-            bool bias = i >= layers_of(c);
-            char name[16];
-            snprintf(name, sizeof name, "%s%s", (bias ? bias_names : weight_names)[layer],
-                     sums ? "_sum" : "");
-            net_state_part(
-                table, name,
-                HLO_SHAPE(type, c->n_heads, bias ? 1 : width_in(c, layer), width_out(c, layer)));
-        }
+    int first = ttt_learner_first(c), layers = ttt_learner_layers(c) - first;
+    for (int i = 0; i < layers * (c->inner_bias ? 2 : 1); i++) {
+        int layer = first + i % layers;
+        bool bias = i >= layers;
+        char name[24];
+        snprintf(name, sizeof name, "%s%s", (bias ? bias_names : weight_names)[layer], after);
+        net_state_part(table, name,
+                       HLO_SHAPE(type, c->n_heads, bias ? 1 : ttt_learner_in(c, layer),
+                                 ttt_learner_out(c, layer)));
     }
+}
+
+/* The state: what the shared projection's convolutions look back on, if they are there; the
+ * learner; what pulls at it; the sums of its gradients. */
+void mixer_ttt_state(net_state_table *table, const ttt_config *c)
+{
+    if (c->share_qk)
+        net_state_part(table, "qk_tail",
+                       HLO_SHAPE(net_state_type(table), c->conv_width - 1, c->hidden_size));
+    weight_parts(table, c, "");
+    if (c->inner_momentum)
+        weight_parts(table, c, "_momentum");
+    weight_parts(table, c, "_sum");
 }
 
 void mixer_ttt_start(hlo_graph *g, const net_layer *l, int64_t batch, hlo_val *state)
 {
     learner made = learner_of(g, l);
     learner_state start = learner_start(g, &made, batch);
-    learner_pack(&made, &start, state + (l->net->config->share_qk ? 1 : 0));
+    learner_pack_state(&made, &start, state + (l->net->config->share_qk ? 1 : 0));
 }
 
 static hlo_val one_row(hlo_graph *g, const net_layer *l, hlo_val x)
@@ -463,12 +487,13 @@ hlo_val mixer_ttt_ends(hlo_graph *g, const ttt_config *c, hlo_val position)
     return hlo_compare(g, HLO_EQ, place, hlo_scalar_int(g, HLO_S32, mini - 1));
 }
 
-/* The paper's learner is what the kernel knows; ablations are left to the graph. */
+/* The paper's learner is what the kernel knows; all others are left to the graph. */
 static bool calls_step(const net_layer *l)
 {
     const ttt_config *c = l->net->config;
-    return l->net->call_step && c->mini_batch_size > 0 && c->inner_norm && c->inner_bias &&
-           c->learnable_lr && l->rate_scale.id == 0 && net_wide(l->net) == HLO_F32;
+    return l->net->call_step && ttt__learner_published(c) && c->mini_batch_size > 0 &&
+           c->inner_norm && c->inner_bias && c->learnable_lr && l->rate_scale.id == 0 &&
+           net_wide(l->net) == HLO_F32;
 }
 
 /* From heads to answers [batch, hidden] by the kernel "ttt_step"; the state moves on. */
@@ -482,10 +507,10 @@ static hlo_val called_step(hlo_graph *g, const net_layer *l, const mixer_heads *
     hlo_val in[FIXED + MOST] = {h->q,
                                 h->k,
                                 h->v,
-                                rate_score(g, l, x),
+                                mixer_ttt_rate_score(g, l, x),
                                 position,
                                 l->place,
-                                answer_rate(g, l, c->mini_batch_size),
+                                mixer_ttt_answer_rate(g, l, c->mini_batch_size),
                                 made.norm_scale,
                                 made.norm_bias};
     hlo_val out[1 + MOST];
@@ -502,7 +527,7 @@ static hlo_val called_step(hlo_graph *g, const net_layer *l, const mixer_heads *
         {"mini_batch", HLO_ATTR_INT, .integer = c->mini_batch_size},
         {"theta", HLO_ATTR_FLOAT, .real = c->rope_theta},
         {"epsilon", HLO_ATTR_FLOAT, .real = LEARNER_EPSILON},
-        {"rate", HLO_ATTR_FLOAT, .real = rate_factor(c)},
+        {"rate", HLO_ATTR_FLOAT, .real = mixer_ttt_rate_factor(c)},
     };
     hlo_custom_call(g,
                     &(hlo_custom_call_options){.target = "ttt_step",
@@ -516,6 +541,14 @@ static hlo_val called_step(hlo_graph *g, const net_layer *l, const mixer_heads *
     return out[0];
 }
 
+/* A gate by its logarithm [batch, heads], or null. */
+static hlo_val gate_of(hlo_graph *g, hlo_val log)
+{
+    const hlo_shape *s = hlo_shape_of(g, log);
+    return log.id == 0 ? log
+                       : hlo_exp(g, hlo_reshape(g, log, HLO_DIMS(s->dims[0], s->dims[1], 1, 1)));
+}
+
 hlo_val mixer_ttt_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position,
                        hlo_val *state)
 {
@@ -523,6 +556,8 @@ hlo_val mixer_ttt_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val posi
     int64_t batch = hlo_dim(g, x, 0);
     hlo_val last = mixer_ttt_ends(g, c, position), place = l->place;
     mixer_heads h = mixer_project_step(g, l, x, c->share_qk ? state++ : NULL);
+    h.q = unit(g, l, h.q);
+    h.k = unit(g, l, h.k);
     if (calls_step(l)) {
         hlo_scope_push(g, "learn");
         hlo_val answers = called_step(g, l, &h, x, position, state);
@@ -532,25 +567,29 @@ hlo_val mixer_ttt_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val posi
     learner made = learner_of(g, l);
     hlo_val k = one_row(g, l, mixer_rotate(g, l, h.k, place));
     /* A mini-batch without end counts all places alike: one rate stands for them. */
-    hlo_val moves = answer_rate(g, l, c->mini_batch_size > 0 ? c->mini_batch_size : 1);
+    hlo_val moves = mixer_ttt_answer_rate(g, l, c->mini_batch_size > 0 ? c->mini_batch_size : 1);
     hlo_val which = c->mini_batch_size > 0 ? place : hlo_like(g, place, 0);
+    hlo_val q = one_row(g, l, mixer_rotate(g, l, h.q, place));
     learner_token token = {
-        .q = one_row(g, l, mixer_rotate(g, l, h.q, place)),
-        .k = k,
+        .q = learner_features(g, &made, q),
+        .k = learner_features(g, &made, k),
         .target = learner_target(g, &made, k, one_row(g, l, h.v)),
-        .rate = hlo_reshape(g, source_rate(g, l, x), HLO_DIMS(batch, c->n_heads, 1, 1)),
+        .rate = hlo_reshape(g, mixer_ttt_source_rate(g, l, x), HLO_DIMS(batch, c->n_heads, 1, 1)),
+        .decay = gate_of(g, mixer_ttt_log_decay(g, l, x)),
+        .momentum = gate_of(g, mixer_ttt_log_momentum(g, l, x)),
         .move = hlo_reshape(g, hlo_take(g, moves, hlo_broadcast_to(g, which, HLO_DIMS(batch))),
                             HLO_DIMS(batch, 1, 1, 1)),
         .last = hlo_reshape(g, last, HLO_DIMS(batch, 1, 1, 1)),
     };
-    learner_state learnt, sums;
-    int n = learner_unpack(&made, state, &learnt);
+    learner_state learnt;
+    learner_weights sums;
+    int n = learner_unpack_state(&made, state, &learnt);
     learner_unpack(&made, state + n, &sums);
     hlo_scope_push(g, "learn");
     hlo_val res = learner_primal(g, &made, &token, &learnt, &sums);
-    hlo_val z = learner_answer(g, &made, token.q, res);
+    hlo_val z = learner_answer(g, &made, q, res);
     hlo_scope_pop(g);
-    learner_pack(&made, &learnt, state);
+    learner_pack_state(&made, &learnt, state);
     learner_pack(&made, &sums, state + n);
     z = hlo_convert(g, hlo_reshape(g, z, HLO_DIMS(batch, c->hidden_size)), net_compute(l->net));
     return mixer_output(g, l, x, z);

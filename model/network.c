@@ -124,6 +124,12 @@ hlo_val net_dear(hlo_graph *g, const ttt_net *net, hlo_val v)
     return net->remat == TTT_REMAT_SOME ? hlo_keep(g, v) : v;
 }
 
+hlo_val net_softplus(hlo_graph *g, hlo_val x)
+{
+    hlo_val small = hlo_log1p(g, hlo_exp(g, hlo_neg(g, hlo_abs(g, x))));
+    return hlo_add(g, hlo_max(g, x, hlo_like(g, x, 0)), small);
+}
+
 hlo_val net_shard(hlo_graph *g, const ttt_net *net, hlo_val v, int dim)
 {
     hlo_spec spec = HLO_SPEC(net->batch_axes);

@@ -42,6 +42,9 @@ hlo_val net_shard(hlo_graph *g, const ttt_net *net, hlo_val v, int dim);
 /* Marks a product as dear: kept for the backward pass unless the net keeps nothing. */
 hlo_val net_dear(hlo_graph *g, const ttt_net *net, hlo_val v);
 
+/* log(1 + exp(x)), which overflows nowhere. */
+hlo_val net_softplus(hlo_graph *g, hlo_val x);
+
 /* x [batch, time, channels] through a depthwise causal convolution with bias, which does not see
  * earlier documents; names NAME.weight, .bias. `tail`, when not NULL, has the times before, [batch,
  * width - 1, channels], and moves on; then there are no documents. */

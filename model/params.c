@@ -133,8 +133,6 @@ static void learner(table *t)
 {
     const ttt_config *c = t->config;
     int64_t heads = c->n_heads, d = c->hidden_size / heads;
-    bool mlp = c->mixer == TTT_MIXER_MLP;
-    int64_t wide = mlp ? 4 * d : d;
     hlo_spec by_head = HLO_SPEC("model");
     if (c->learnable_token_idx)
         filled(t, MIXER "learnable_token_idx", HLO_SHAPE(HLO_F32, c->mini_batch_size),
@@ -145,18 +143,28 @@ static void learner(table *t)
         filled(t, MIXER "learnable_ttt_lr_bias", HLO_SHAPE(HLO_F32, heads, 1), TTT_INIT_ZEROS,
                by_head);
     }
+    if (c->inner_decay) { /* gates near 1: what is learnt stays for ten to a thousand tokens */
+        normal(t, MIXER "decay_weight", HLO_SHAPE(HLO_F32, heads, 1, c->hidden_size), by_head);
+        filled(t, MIXER "decay_bias", HLO_SHAPE(HLO_F32, heads, 1), TTT_INIT_STEP_BIAS, by_head);
+        filled(t, MIXER "decay_log", HLO_SHAPE(HLO_F32, heads, 1), TTT_INIT_ZEROS, by_head);
+    }
+    if (c->inner_momentum) {
+        normal(t, MIXER "momentum_weight", HLO_SHAPE(HLO_F32, heads, 1, c->hidden_size), by_head);
+        filled(t, MIXER "momentum_bias", HLO_SHAPE(HLO_F32, heads, 1), TTT_INIT_ZEROS, by_head);
+    }
     if (c->inner_norm) {
         filled(t, MIXER "ttt_norm_weight", HLO_SHAPE(HLO_F32, heads, d), TTT_INIT_ONES, by_head);
         filled(t, MIXER "ttt_norm_bias", HLO_SHAPE(HLO_F32, heads, d), TTT_INIT_ZEROS, by_head);
     }
-    if (c->learnable_w0)
-        normal(t, MIXER "W1", HLO_SHAPE(HLO_F32, heads, d, wide), by_head);
-    if (c->inner_bias)
-        filled(t, MIXER "b1", HLO_SHAPE(HLO_F32, heads, 1, wide), TTT_INIT_ZEROS, by_head);
-    if (mlp && c->learnable_w0)
-        normal(t, MIXER "W2", HLO_SHAPE(HLO_F32, heads, wide, d), by_head);
-    if (mlp && c->inner_bias)
-        filled(t, MIXER "b2", HLO_SHAPE(HLO_F32, heads, 1, d), TTT_INIT_ZEROS, by_head);
+    for (int i = 0; i < ttt_learner_layers(c); i++) {
+        static const char *const weights[] = {MIXER "W1", MIXER "W2", MIXER "W3", MIXER "W4"};
+        static const char *const biases[] = {MIXER "b1", MIXER "b2", MIXER "b3", MIXER "b4"};
+        int64_t in = ttt_learner_in(c, i), out = ttt_learner_out(c, i);
+        if (c->learnable_w0 || i < ttt_learner_first(c))
+            normal(t, weights[i], HLO_SHAPE(HLO_F32, heads, in, out), by_head);
+        if (c->inner_bias)
+            filled(t, biases[i], HLO_SHAPE(HLO_F32, heads, 1, out), TTT_INIT_ZEROS, by_head);
+    }
 }
 
 /* Every mixer that has queries, keys and values. */

@@ -54,6 +54,18 @@ typedef enum ttt_features {
     TTT_FEATURES_ELU,      /* "elu": elu(x) + 1 */
 } ttt_features;
 
+/* What stands between the layers of a learner. */
+typedef enum ttt_activation {
+    TTT_ACTIVATION_GELU,   /* "gelu" */
+    TTT_ACTIVATION_SWIGLU, /* "swiglu": hidden layers are made twice as wide, gate and value */
+} ttt_activation;
+
+/* What a learner descends on. */
+typedef enum ttt_inner_loss {
+    TTT_LOSS_L2,  /* "l2": half the squared error of f(key) against the value */
+    TTT_LOSS_DOT, /* "dot": minus the product of f(key) with the value */
+} ttt_inner_loss;
+
 /* Everything that shapes the network. Names are those of --set and of JSON. */
 typedef struct ttt_config {
     ttt_mixer mixer;
@@ -81,9 +93,25 @@ typedef struct ttt_config {
      * their number if that is more, and from 2048 on groups of groups of the cube root; 0: all. */
     int64_t checkpoint_group;
     /* The paper's ladder; all true but for ablations, and what is false has no parameters: weights
-     * start at 0; no biases; f(x) = res(x) instead of x + LN(res(x)); every rate is ttt_base_lr;
-     * every place counts as 1, so that weights are a sum over tokens, not about their mean. */
+     * that learn start at 0; no biases; f(x) = res(x) instead of x + LN(res(x)); every rate is
+     * ttt_base_lr; every place counts as 1, so that weights are a sum over tokens, not about their
+     * mean. */
     bool learnable_w0, inner_bias, inner_norm, learnable_lr, learnable_token_idx;
+    /* Learners beyond the paper's. config.json has these only where they are not what they start
+     * as: 0, false, the first word; the width starts as 4. */
+    int64_t inner_layers; /* of f; 0: the mixer's own, 1 of ttt_linear and 2 of ttt_mlp */
+    int64_t inner_width;  /* of its hidden layers, in widths of a head */
+    ttt_activation inner_activation;
+    ttt_inner_loss inner_loss;
+    bool key_norm; /* queries and keys have length 1, over the lanes of a head */
+    /* Gates of each head and token, from what goes into the layer: weights are multiplied by one
+     * before a token is learnt from, as in the gated delta rule; and what gradients pull at goes on
+     * pulling, less by another, from mini-batch to mini-batch. */
+    bool inner_decay, inner_momentum;
+    /* Of f's layers only the last learns at test time; those before are features, trained as all
+     * parameters are. With the product as loss, learnable_lr=false and inner_norm=false that is
+     * linear attention over these. */
+    bool inner_last_only;
 } ttt_config;
 
 /*
@@ -103,6 +131,12 @@ bool ttt_config_set(ttt_config *config, const char *field, const char *value, tt
 bool ttt_config_check(const ttt_config *config, ttt_error *error);
 const char *ttt_mixer_name(ttt_mixer mixer); /* NULL past the last */
 bool ttt_mixer_learns(ttt_mixer mixer);      /* it is a TTT layer */
+/* The learner's f: the number of its layers, the first that learns, and what layer i from 0 on
+ * takes in and gives out. */
+int ttt_learner_layers(const ttt_config *config);
+int ttt_learner_first(const ttt_config *config);
+int64_t ttt_learner_in(const ttt_config *config, int i);
+int64_t ttt_learner_out(const ttt_config *config, int i);
 const char *const *ttt_config_presets(size_t *count);
 /* All fields by their names, and the number of "parameters", as JSON; the caller frees it. */
 char *ttt_config_show(const ttt_config *config, ttt_error *error);

@@ -143,6 +143,38 @@ def ladder():
     ]
 
 
+def beyond():
+    """Learners beyond the paper's."""
+    def other(name, mixer, backbone, noise=0.3, ways=None, **fields):
+        sequence = Sequence(37, RESETS, *ways or ([DUAL_F64, PRIMAL_F64], [F64], [F64]))
+        return Case(name, mixer, backbone, {**SMALL, "mini_batch_size": 8, **fields}, [sequence], noise)
+
+    swiglu = {"inner_activation": "swiglu"}
+    return [
+        other("three layers", "ttt_mlp", "transformer", 0.3, ([DUAL, PRIMAL_F64], [F32], [F64]), inner_layers=3,
+              inner_width=2),
+        other("four layers", "ttt_linear", "mamba", 0.2, inner_layers=4, inner_width=2, inner_bias=False,
+              ttt_base_lr=0.1),
+        other("a wider hidden layer", "ttt_mlp", "mamba", 0.3, ([MATRIX_F64], [MATRIX_F64]), inner_width=5),
+        other("swiglu", "ttt_mlp", "transformer", 0.3, ([DUAL, PRIMAL_F64], [F32], [F64]), **swiglu),
+        other("swiglu, three layers", "ttt_linear", "mamba", 0.2, inner_layers=3, inner_width=2, inner_norm=False,
+              key_norm=True, ttt_base_lr=0.1, **swiglu),
+        other("products as loss", "ttt_linear", "mamba", inner_loss="dot"),
+        other("products as loss", "ttt_mlp", "transformer", 0.2, inner_loss="dot", inner_norm=False, key_norm=True),
+        other("decay", "ttt_linear", "mamba", 0.3, ([DUAL, DUAL_F64, PRIMAL_F64], [F64], [F64]), inner_decay=True),
+        other("decay", "ttt_mlp", "transformer", inner_decay=True),
+        other("momentum", "ttt_linear", "transformer", 0.3, ([DUAL, DUAL_F64, PRIMAL_F64], [F32], [F64]),
+              inner_momentum=True, inner_norm=False, key_norm=True),
+        other("decay and momentum", "ttt_mlp", "mamba", inner_decay=True, inner_momentum=True),
+        other("decay and momentum, one mini-batch", "ttt_linear", "mamba", mini_batch_size=0, learnable_token_idx=False,
+              ttt_base_lr=0.1, inner_decay=True, inner_momentum=True, inner_bias=False),
+        other("the last of three layers", "ttt_mlp", "mamba", inner_layers=3, inner_width=2, inner_last_only=True,
+              inner_decay=True, learnable_w0=False),
+        other("the last layer", "ttt_mlp", "transformer", 0.3, ([DUAL, PRIMAL_F64], [F32], [F64]), inner_last_only=True,
+              **swiglu),
+    ]
+
+
 def baselines():
     grouped = {**SMALL, "n_heads": 6, "n_kv_heads": 2}
     plain = {**SMALL, "features": "identity"}
@@ -167,4 +199,4 @@ def baselines():
 
 
 def all_cases():
-    return [*variants(), *sizes(), *chunks(), *ladder(), *baselines()]
+    return [*variants(), *sizes(), *chunks(), *ladder(), *beyond(), *baselines()]

@@ -44,6 +44,22 @@ def gelu_slope(x):
     return 0.5 * x * (1 - t * t) * (0.79788456 + 0.1070322243 * x * x) + 0.5 * (1 + t)
 
 
+def swiglu(x):
+    gate, up = np.split(x, 2, -1)
+    return silu(gate) * up
+
+
+def swiglu_pull(x, slope):
+    """From the slope of what swiglu made of x to that of x."""
+    gate, up = np.split(x, 2, -1)
+    s = sigmoid(gate)
+    return np.concatenate([slope * up * s * (1 + gate * (1 - s)), slope * silu(gate)], -1)
+
+
+def unit(x):
+    return x / np.sqrt(np.sum(x * x, -1, keepdims=True) + LAYER_NORM_EPSILON)
+
+
 def rotated(x, position, theta):
     """Neighbouring lanes are a pair, and each pair turns at its own speed."""
     if theta == 0:
@@ -122,56 +138,71 @@ class Learner:
     """The model inside a TTT layer, of all heads: weights are a dict, vectors are [heads, 1, lanes]."""
 
     def __init__(self, config, weights):
-        self.mlp, self.norm = config["mixer"] == "ttt_mlp", config["inner_norm"]
+        self.norm, self.dot = config["inner_norm"], config["inner_loss"] == "dot"
+        self.swiglu = config["inner_activation"] == "swiglu"
+        self.layers = config["inner_layers"] or {"ttt_linear": 1, "ttt_mlp": 2}[config["mixer"]]
         heads, lanes = config["n_heads"], config["hidden_size"] // config["n_heads"]
-        wide = 4 * lanes if self.mlp else lanes
-        shapes = {"W1": (heads, lanes, wide), "W2": (heads, wide, lanes)}
-        self.w0 = {}
-        for layer in "12" if self.mlp else "1":
-            name = "W" + layer
-            self.w0[name] = weights[name] if config["learnable_w0"] else np.zeros(shapes[name])
+        self.w0, self.fixed = {}, {}  # what learns, and what does not
+        for layer in range(1, self.layers + 1):
+            name, fixed = f"W{layer}", config["inner_last_only"] and layer < self.layers
+            wide = lanes if layer == 1 else config["inner_width"] * lanes
+            to = self.fixed if fixed else self.w0
+            to[name] = weights[name] if config["learnable_w0"] or fixed else np.zeros((heads, wide, lanes))
             if config["inner_bias"]:
-                self.w0["b" + layer] = weights["b" + layer]
+                to[f"b{layer}"] = weights[f"b{layer}"]
         if self.norm:
             self.scale, self.shift = (weights["ttt_norm_" + n][:, None, :] for n in ("weight", "bias"))
 
+    def activate(self, z):
+        return swiglu(z) if self.swiglu else gelu(z)
+
+    def activation_pull(self, z, slope):
+        return swiglu_pull(z, slope) if self.swiglu else slope * gelu_slope(z)
+
+    def forward(self, w, x):
+        """What goes into each layer, and what comes out of it."""
+        inputs, outputs, w = [], [], {**self.fixed, **w}
+        for layer in range(1, self.layers + 1):
+            inputs.append(x if layer == 1 else self.activate(outputs[-1]))
+            outputs.append(inputs[-1] @ w[f"W{layer}"] + w.get(f"b{layer}", 0))
+        return inputs, outputs
+
     def residual(self, w, z):
-        z1 = z @ w["W1"] + w.get("b1", 0)
-        return gelu(z1) @ w["W2"] + w.get("b2", 0) if self.mlp else z1
+        return self.forward(w, z)[1][-1]
 
     def answer(self, w, q):
         z = self.residual(w, q)
         return q + layer_norm(z, self.scale, self.shift) if self.norm else z
 
     def loss(self, w, k, v):
-        """The mean squared error of a reconstruction, a mean over lanes and heads too."""
+        """The mean squared error of a reconstruction, a mean over lanes and heads too; or minus the mean product,
+        without what the residual connection adds to it."""
         z = self.residual(w, k)
-        error = layer_norm(z, self.scale, self.shift) - (v - k) if self.norm else z - v
-        return np.mean(error**2)
+        made = layer_norm(z, self.scale, self.shift) if self.norm else z
+        if self.dot:
+            return -np.mean(made * v)
+        return np.mean((made - (v - k if self.norm else v)) ** 2)
 
     def output_slope(self, z, k, v):
-        """Of half the squared error, with respect to what the last layer gave."""
+        """Of half the squared error, or of minus the product, with respect to what the last layer gave."""
         if not self.norm:
-            return z - v
+            return -v if self.dot else z - v
         lanes = z.shape[-1]
         centred = z - z.mean(-1, keepdims=True)
         deviation = np.sqrt(np.mean(centred**2, -1, keepdims=True) + LAYER_NORM_EPSILON)
         h = centred / deviation
-        u = (self.scale * h + self.shift - (v - k)) * self.scale
+        u = (-v if self.dot else self.scale * h + self.shift - (v - k)) * self.scale
         sums = lanes * u - u.sum(-1, keepdims=True) - h * (u * h).sum(-1, keepdims=True)
         return sums / (lanes * deviation)
 
     def gradients(self, w, k, v):
-        z1 = k @ w["W1"] + w.get("b1", 0)
-        slopes = {}
-        if self.mlp:
-            x2 = gelu(z1)
-            g2 = self.output_slope(x2 @ w["W2"] + w.get("b2", 0), k, v)
-            g1 = (g2 @ w["W2"].swapaxes(1, 2)) * gelu_slope(z1)
-            slopes.update(W2=x2.swapaxes(1, 2) @ g2, b2=g2)
-        else:
-            g1 = self.output_slope(z1, k, v)
-        slopes.update(W1=k.swapaxes(1, 2) @ g1, b1=g1)
+        inputs, outputs = self.forward(w, k)
+        slope, slopes = self.output_slope(outputs[-1], k, v), {}
+        for layer in range(self.layers, 0, -1):
+            slopes[f"W{layer}"] = inputs[layer - 1].swapaxes(1, 2) @ slope
+            slopes[f"b{layer}"] = slope
+            if layer > 1 and f"W{layer - 1}" in w:
+                slope = self.activation_pull(outputs[layer - 2], slope @ w[f"W{layer}"].swapaxes(1, 2))
         return {name: slopes[name] for name in w}
 
 
@@ -185,6 +216,8 @@ class TTT(Heads):
         super().start()
         self.begin_mini_batch(self.learner.w0)
 
+        self.pulling = {name: np.zeros_like(a) for name, a in self.learner.w0.items()}
+
     def begin_mini_batch(self, w):
         self.w_start, self.place = w, 0
         self.sum = {name: np.zeros_like(a) for name, a in w.items()}
@@ -195,6 +228,19 @@ class TTT(Heads):
             return base
         gate = self.w["learnable_ttt_lr_weight"][:, 0, :] @ x + self.w["learnable_ttt_lr_bias"][:, 0]
         return (base * sigmoid(gate) / self.lanes)[:, None, None]
+
+    def score(self, name, x):
+        """What a gate is taken of, for each head."""
+        return (self.w[name + "_weight"][:, 0, :] @ x + self.w[name + "_bias"][:, 0])[:, None, None]
+
+    def decay(self, x):
+        if not self.c["inner_decay"]:
+            return 1.0
+        speed = np.exp(self.w["decay_log"][:, 0])[:, None, None]
+        return np.exp(-speed * np.logaddexp(0, self.score("decay", x)))
+
+    def momentum(self, x):
+        return sigmoid(self.score("momentum", x)) if self.c["inner_momentum"] else 0.0
 
     def token_scale(self, place):
         if not self.c["learnable_token_idx"]:
@@ -207,10 +253,16 @@ class TTT(Heads):
 
     def step(self, x, time):
         q, k, v = (part[:, None, :] for part in self.project(x))
+        if self.c["key_norm"]:
+            q, k = unit(q), unit(k)
         q, k = (rotated(part, self.place, self.c["rope_theta"]) for part in (q, k))
         before = self.moved(self.place - 1) if self.place > 0 else self.w_start
+        # Everything there is of the past fades first; the gradient is of what is then left of the weights.
+        decay, momentum = self.decay(x), self.momentum(x)
+        self.w_start = {name: decay * w for name, w in self.w_start.items()}
         for name, slope in self.learner.gradients(self.w_start, k, v).items():
-            self.sum[name] = self.sum[name] + self.rate(x) * slope
+            self.pulling[name] = momentum * self.pulling[name] + self.rate(x) * slope
+            self.sum[name] = decay * self.sum[name] + self.pulling[name]
         now = self.moved(self.place)
         self.losses.append([self.learner.loss(w, k, v) for w in (self.learner.w0, self.w_start, before, now)])
         z = self.learner.answer(now, q)
@@ -282,6 +334,48 @@ class Mamba:
         return self.w["out_proj.weight"] @ (y * silu(z))
 
 
+class GatedDeltaRule(Heads):
+    """As its authors have it: S <- a S, then S <- S - b k (k S - v). What TTT-Linear with decay is when every token is
+    a mini-batch and it has no norm, bias or start; by that layer's parameters."""
+
+    def start(self):
+        super().start()
+        self.memory = np.zeros((self.c["n_heads"], self.lanes, self.lanes))
+
+    def gate(self, name, x, head):
+        return self.w[name + "_weight"][head, 0] @ x + self.w[name + "_bias"][head, 0]
+
+    def step(self, x, time):
+        q, k, v = self.project(x)
+        q, k = unit(q), unit(k)
+        out = np.empty_like(q)
+        for h in range(self.c["n_heads"]):
+            a = np.exp(-np.exp(self.w["decay_log"][h, 0]) * np.logaddexp(0, self.gate("decay", x, h)))
+            b = sigmoid(self.gate("learnable_ttt_lr", x, h))
+            forget = np.eye(self.lanes) - b * np.outer(k[h], k[h])
+            self.memory[h] = a * forget @ self.memory[h] + b * np.outer(k[h], v[h])
+            out[h] = q[h] @ self.memory[h]
+        return self.output(x, out)
+
+
+class FeatureAttention(Heads):
+    """Linear attention over features, GELU of a layer, without a sum to divide by: every value seen so far, times
+    how well its key goes with the query. By the parameters of a TTT layer whose last layer alone learns."""
+
+    def start(self):
+        super().start()
+        self.keys, self.values = [], []
+
+    def step(self, x, time):
+        q, k, v = self.project(x)
+        q, k = (gelu(np.einsum("hi,hio->ho", part, self.w["W1"]) + self.w["b1"][:, 0]) for part in (q, k))
+        self.keys.append(k)
+        self.values.append(v)
+        scores = np.einsum("hm,thm->th", q, self.keys) + 1  # the bias of the layer that learns is one more feature
+        z = self.c["ttt_base_lr"] * np.einsum("th,thd->hd", scores, self.values) + self.w["b2"][:, 0]
+        return self.output(x, z)
+
+
 MIXERS = {"ttt_linear": TTT, "ttt_mlp": TTT, "attention": Attention, "linear_attention": LinearAttention,
           "mamba": Mamba}
 
@@ -290,9 +384,9 @@ MIXERS = {"ttt_linear": TTT, "ttt_mlp": TTT, "attention": Attention, "linear_att
 
 
 class Block:
-    def __init__(self, config, weights):
+    def __init__(self, config, weights, mixer=None):
         self.c, self.w = config, weights
-        self.mixer = MIXERS[config["mixer"]](config, weights.at("seq_modeling_block."))
+        self.mixer = (mixer or MIXERS[config["mixer"]])(config, weights.at("seq_modeling_block."))
         self.conv = Convolution(weights.at("conv.conv.")) if config["pre_conv"] else None
 
     def start(self):
@@ -315,14 +409,15 @@ class Block:
 
 
 class Model:
-    def __init__(self, config, weights):
-        self.c = config
+    def __init__(self, config, weights, mixer=None):
+        """`mixer` takes the place of the one that the configuration names."""
+        self.c, self.mixer = config, mixer
         self.w = Weights({name: np.asarray(a, np.float64) for name, a in weights.items()})
         self.inner_loss = None
 
     def logits(self, tokens, resets=()):
         """`resets` are the times at which a document starts; time 0 always is one."""
-        blocks = [Block(self.c, self.w.at(f"model.layers.{i}.")) for i in range(self.c["n_layers"])]
+        blocks = [Block(self.c, self.w.at(f"model.layers.{i}."), self.mixer) for i in range(self.c["n_layers"])]
         embedding = self.w["model.embed_tokens.weight"]
         head = embedding if self.c["tie_embeddings"] else self.w["lm_head.weight"]
         out = []

@@ -103,50 +103,74 @@ def output(c, w, x, heads):
 # ---- mixers: NAME_start is the state of an empty past, NAME_step takes one token ----
 
 
+def inner_layers(c):
+    return range(1, 1 + (c["inner_layers"] or (2 if c["mixer"] == "ttt_mlp" else 1)))
+
+
 def learner_start(c, w):
+    """What learns, and what does not."""
+    learns, fixed = {}, {}
     heads, lanes = c["n_heads"], c["hidden_size"] // c["n_heads"]
-    if c["learnable_w0"]:
-        made = {name: w[name] for name in ("W1", "W2") if name in w}
-    else:
-        made = {"W1": jnp.zeros((heads, lanes, lanes))}
-    if c["inner_bias"]:
-        made.update({name: w[name] for name in ("b1", "b2") if name in w})
-    return made
+    for i in inner_layers(c):
+        made = fixed if c["inner_last_only"] and i < inner_layers(c)[-1] else learns
+        start = made is learns and not c["learnable_w0"]
+        width = lanes if i == 1 else c["inner_width"] * lanes
+        made[f"W{i}"] = jnp.zeros((heads, width, lanes)) if start else w[f"W{i}"]
+        if c["inner_bias"]:
+            made[f"b{i}"] = w[f"b{i}"]
+    return learns, fixed
 
 
-def residual(weights, z):
-    """Of one head: the results of all layers, and what went into the last."""
-    z1 = z @ weights["W1"] + weights.get("b1", jnp.zeros(1))[0]
-    if "W2" not in weights:
-        return z1, None, z1
-    x2 = gelu(z1)
-    return z1, x2, x2 @ weights["W2"] + weights.get("b2", jnp.zeros(1))[0]
+def swiglu(z):
+    return jax.nn.silu(z[: len(z) // 2]) * z[len(z) // 2 :]
+
+
+def activated(c, z):
+    """Of one head: what goes on from a layer, and how slopes come back."""
+    if c["inner_activation"] == "swiglu":
+        made, pull = jax.vjp(swiglu, z)
+        return made, lambda g: pull(g)[0]
+    return gelu(z), lambda g: g * gelu_slope(z)
+
+
+def residual(c, weights, x):
+    """Of one head: the last layer's result; what went into each layer, and how slopes come back to the one before."""
+    inputs, pulls = [], []
+    for i in inner_layers(c):
+        if i > 1:
+            x, pull = activated(c, z)
+            pulls.append(pull)
+        inputs.append(x)
+        z = x @ weights[f"W{i}"] + weights.get(f"b{i}", jnp.zeros(1))[0]
+    return z, inputs, pulls
 
 
 def inner_slopes(c, weights, scale, shift, k, v):
-    """Of one head: of half the squared error, with respect to all inner weights. The last layer's is JAX's own
-    derivative of the loss, the first layer's has the model's own GELU derivative."""
-    def error(z):
-        return 0.5 * jnp.sum((layer_norm(z, scale, shift) - (v - k) if c["inner_norm"] else z - v) ** 2)
+    """Of one head: of the inner loss, with respect to all inner weights. The last layer's is JAX's own derivative of
+    the loss, those before have the model's own GELU derivative."""
+    def loss(z):
+        made = layer_norm(z, scale, shift) + k if c["inner_norm"] else z
+        return -jnp.vdot(made, v) if c["inner_loss"] == "dot" else 0.5 * jnp.sum((made - v) ** 2)
 
-    z1, x2, z = residual(weights, k)
-    g = jax.grad(error)(z)
+    z, inputs, pulls = residual(c, weights, k)
+    g = jax.grad(loss)(z)
     slopes = {}
-    if x2 is not None:
-        slopes.update(W2=jnp.outer(x2, g), b2=g[None])
-        g = (weights["W2"] @ g) * gelu_slope(z1)
-    slopes.update(W1=jnp.outer(k, g), b1=g[None])
+    for i in reversed(inner_layers(c)):
+        slopes.update({f"W{i}": jnp.outer(inputs[i - 1], g), f"b{i}": g[None]})
+        if i > 1:
+            g = pulls[i - 2](weights[f"W{i}"] @ g)
     return {name: slopes[name] for name in weights}
 
 
 def inner_answer(c, weights, scale, shift, q):
-    z = residual(weights, q)[2]
+    z = residual(c, weights, q)[0]
     return q + layer_norm(z, scale, shift) if c["inner_norm"] else z
 
 
 def ttt_start(c, w, length):
-    start = learner_start(c, w)
-    return {**heads_start(c, w, length), "w": start, "sum": jax.tree.map(jnp.zeros_like, start), "place": 0}
+    start = learner_start(c, w)[0]
+    nothing = jax.tree.map(jnp.zeros_like, start)
+    return {**heads_start(c, w, length), "w": start, "sum": nothing, "pull": nothing, "place": 0}
 
 
 def ttt_rate(c, w, x):
@@ -157,21 +181,42 @@ def ttt_rate(c, w, x):
     return c["ttt_base_lr"] * gate / (c["hidden_size"] // c["n_heads"])
 
 
+def ttt_gates(c, w, x):
+    """Of decay and momentum, for each head."""
+    def score(name):
+        return jnp.einsum("hoc,c->ho", w[name + "_weight"], x)[..., None] + w[name + "_bias"][..., None]
+
+    decay, momentum = jnp.ones((1, 1, 1)), jnp.zeros((1, 1, 1))
+    if c["inner_decay"]:
+        decay = jax.nn.softplus(score("decay")) * -jnp.exp(w["decay_log"][..., None])
+        decay = jnp.exp(decay)
+    if c["inner_momentum"]:
+        momentum = jax.nn.sigmoid(score("momentum"))
+    return decay, momentum
+
+
 def ttt_step(c, w, state, x, time):
     state, (q, k, v) = project(c, w, state, x)
     place = state["place"]
+    if c["key_norm"]:
+        q, k = (part * jax.lax.rsqrt(jnp.sum(part**2, -1, keepdims=True) + LAYER_NORM_EPSILON) for part in (q, k))
     q, k = (rotated(part, place, c["rope_theta"]) for part in (q, k))
     norm = [w.get("ttt_norm_" + n, jnp.zeros(q.shape)) for n in ("weight", "bias")]
-    slopes = jax.vmap(lambda *a: inner_slopes(c, *a))(state["w"], *norm, k, v)
+    decay, momentum = ttt_gates(c, w, x)
+    faded = jax.tree.map(lambda a: decay * a, {name: state[name] for name in ("w", "sum")})
+    fixed = learner_start(c, w)[1]
+    slopes = jax.vmap(lambda *a: inner_slopes(c, *a))({**fixed, **faded["w"]}, *norm, k, v)
+    slopes = {name: slopes[name] for name in state["w"]}
     rate = ttt_rate(c, w, x)[:, None, None]
-    total = jax.tree.map(lambda s, slope: s + rate * slope, state["sum"], slopes)
+    pull = jax.tree.map(lambda s, slope: momentum * s + rate * slope, state["pull"], slopes)
+    total = jax.tree.map(jnp.add, faded["sum"], pull)
     scale = jnp.maximum(0, 1 / (place + 1) + w["learnable_token_idx"][place]) if c["learnable_token_idx"] else 1.0
-    now = jax.tree.map(lambda a, s: a - scale * s, state["w"], total)
-    z = jax.vmap(lambda *a: inner_answer(c, *a))(now, *norm, q)
+    now = jax.tree.map(lambda a, s: a - scale * s, faded["w"], total)
+    z = jax.vmap(lambda *a: inner_answer(c, *a))({**fixed, **now}, *norm, q)
     size = c["mini_batch_size"]
     last = time % size == size - 1 if size > 0 else False
-    state = {**state, "place": jnp.where(last, 0, place + 1),
-             "w": jax.tree.map(lambda a, b: jnp.where(last, a, b), now, state["w"]),
+    state = {**state, "place": jnp.where(last, 0, place + 1), "pull": pull,
+             "w": jax.tree.map(lambda a, b: jnp.where(last, a, b), now, faded["w"]),
              "sum": jax.tree.map(lambda s: jnp.where(last, 0, s), total)}
     return state, output(c, w, x, z)
 

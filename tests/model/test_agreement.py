@@ -17,7 +17,7 @@ import cases
 import golden
 import reference_jax
 from folder import Failed, Folder
-from reference import Model
+from reference import FeatureAttention, GatedDeltaRule, Model
 
 # Of logits and inner losses, relative to the number or to one; of gradients, relative to the tensor's largest. In
 # bf16 0.3 was seen; networks that differ are off by more than one.
@@ -86,7 +86,8 @@ def tokens_of(config, length):
 def compare_logits(checks, folder, tokens, sequence):
     model = Model(folder.config, folder.weights)
     right = model.logits(tokens, sequence.resets)
-    allowed = LOGITS_MLP if folder.config["mixer"] == "ttt_mlp" else LOGITS
+    hidden = folder.config["mixer"] == "ttt_mlp" or folder.config["inner_layers"] > 1
+    allowed = LOGITS_MLP if hidden else LOGITS
     for ways, what, function, expected in (
             (sequence.logits, "logits", folder.logits, right),
             (sequence.diagnostics, "inner losses", folder.inner_loss, model.inner_loss)):
@@ -205,6 +206,50 @@ def theorem_2(ttt, path, backbone, checks):
         between(checks, "attention = Nadaraya-Watson", (folder, cases.DUAL), (folder, cases.PRIMAL), resets)
 
 
+# ---- learners that are known by other names ----
+
+
+def same_as(checks, name, folder, mixer):
+    """`ttt`, both forms, and a mixer of the references that has nothing of a learner in it."""
+    tokens = tokens_of(folder.config, 37)
+    right = Model(folder.config, folder.weights, mixer).logits(tokens, cases.RESETS)
+    for options in (cases.DUAL_F64, cases.PRIMAL_F64):
+        what = f"{name} {label(options, cases.RESETS)}"
+        try:
+            checks.add(what, distance(folder.logits(tokens, cases.RESETS, **options), right), LOGITS["f64"])
+        except Failed as e:
+            checks.refused(what, e)
+
+
+def gated_delta_rule(ttt, path, backbone, checks):
+    """Descent from token to token with decay, where rates are the gates themselves."""
+    learner = dict.fromkeys(["learnable_w0", "inner_bias", "inner_norm", "learnable_token_idx"], False)
+    lanes = cases.SMALL["hidden_size"] // cases.SMALL["n_heads"]
+    folder = Folder(ttt, path, "ttt_linear", backbone,
+                    {**cases.SMALL, **learner, "rope_theta": 0, "mini_batch_size": 1, "ttt_base_lr": lanes,
+                     "key_norm": True, "inner_decay": True})
+    folder.perturb(0.3, seed=14)
+    same_as(checks, "ttt_linear = the gated delta rule", folder, GatedDeltaRule)
+
+
+def feature_attention(ttt, path, backbone, checks):
+    """Descent on a product is a sum over tokens, whatever the mini-batch: linear attention, over the features that
+    the layers before the last are."""
+    learner = {"learnable_w0": False, "inner_norm": False, "learnable_lr": False, "learnable_token_idx": False,
+               "ttt_base_lr": 0.1, "inner_loss": "dot", "rope_theta": 0, "mini_batch_size": 8}
+    folder = Folder(ttt, os.path.join(path, "1"), "ttt_mlp", backbone,
+                    {**cases.SMALL, **learner, "inner_last_only": True})
+    folder.perturb(0.3, seed=15)
+    same_as(checks, "ttt_mlp = linear attention over features", folder, FeatureAttention)
+    fields = {**cases.SMALL, "rope_theta": 0, "post_norm": True}
+    one = Folder(ttt, os.path.join(path, "2"), "linear_attention", backbone, {**fields, "features": "identity"})
+    two = Folder(ttt, os.path.join(path, "3"), "ttt_linear", backbone,
+                 {**fields, **learner, "ttt_base_lr": 1, "inner_bias": False})
+    one.perturb(0.2, seed=16)
+    two.set_weights(one.weights)
+    between(checks, "linear attention = ttt_linear on products", (one, {}), (two, {}), cases.RESETS)
+
+
 # ---- all of it ----
 
 
@@ -213,6 +258,8 @@ def jobs():
     made = [(f"golden {' '.join(v)}", compare_golden, v) for v in golden.GOLDEN]
     made += [(f"theorem 1 {b}", theorem_1, b) for b in ("transformer", "mamba")]
     made += [(f"theorem 2 {b}", theorem_2, b) for b in ("transformer", "mamba")]
+    made += [(f"gated delta rule {b}", gated_delta_rule, b) for b in ("transformer", "mamba")]
+    made += [("linear attention over features", feature_attention, "transformer")]
     made += [(f"{c.name} ({c.mixer}, {c.backbone})", compare, c) for c in cases.all_cases()]
     wanted = os.environ.get("TTT_CASES", "")
     return [job for job in made if re.search(wanted, job[0])]

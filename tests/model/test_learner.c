@@ -94,8 +94,9 @@ static hlo_val token_of(hlo_graph *g, hlo_val x, int64_t n, int64_t t, int64_t r
 static hlo_val primal(hlo_graph *g, const variant *v, const learner *l, const given *d)
 {
     hlo_val answers[64], list[2 * LEARNER_MAX_LAYERS];
-    learner_state state = learner_start(g, l, BATCH), sums;
-    int n = learner_pack(l, &state, list), count = 0;
+    learner_state state = learner_start(g, l, BATCH);
+    learner_weights sums;
+    int n = learner_pack(l, &state.now, list), count = 0;
     for (int i = 0; i < n; i++)
         list[i] = hlo_zeros_like(g, list[i]);
     learner_unpack(l, list, &sums);

@@ -120,14 +120,15 @@ static void step_by_network(hlo_graph *g, const step_graph *s, const hlo_val *in
         .move = hlo_reshape(g, hlo_take(g, in[6], place), HLO_DIMS(s->batch, 1, 1, 1)),
         .last = hlo_reshape(g, last, HLO_DIMS(s->batch, 1, 1, 1)),
     };
-    learner_state weights, sums;
-    int n = learner_unpack(&l, in + STEP_GIVEN, &weights);
+    learner_state weights;
+    learner_weights sums;
+    int n = learner_unpack_state(&l, in + STEP_GIVEN, &weights);
     learner_unpack(&l, in + STEP_GIVEN + n, &sums);
     hlo_val res = learner_primal(g, &l, &token, &weights, &sums);
     hlo_val z =
         hlo_reshape(g, learner_answer(g, &l, token.q, res), HLO_DIMS(s->batch, s->heads * s->d));
     out[0] = hlo_convert(g, z, act_of(s));
-    learner_pack(&l, &weights, out + 1);
+    learner_pack_state(&l, &weights, out + 1);
     learner_pack(&l, &sums, out + 1 + n);
 }
 
@@ -207,9 +208,9 @@ static void scan_by_network(hlo_graph *g, const scan_graph *s, const hlo_val *in
         .reach = in[3],
     };
     learner_state state;
-    learner_unpack(&l, in + SCAN_GIVEN, &state);
+    learner_unpack_state(&l, in + SCAN_GIVEN, &state);
     out[0] = learner_dual(g, &l, &data, &state, s->group).answers;
-    learner_pack(&l, &state, out + 1);
+    learner_pack_state(&l, &state, out + 1);
 }
 
 void scan_graph_build(hlo_graph *g, const scan_graph *s, bool kernels, bool gradients)
