@@ -1,8 +1,9 @@
-"""What `cmake --install` leaves is enough: the installed command makes a bundle, and the example, built by pkg-config and by CMake against
-the installed library, goes on from a prompt as the installed command does.
+"""What `cmake --install` leaves is enough: the installed command makes a bundle, and the examples, built by pkg-config and by CMake against
+the installed library, say of it what the installed command says.
 
 usage: test_install.py BUILD EXAMPLES      (the build folder, and that of the examples)
 """
+import json
 import os
 import re
 import shutil
@@ -52,7 +53,8 @@ try:
 
     flags = text(run("pkg-config", "--cflags", "--libs", "ttt", env={**bare, "PKG_CONFIG_PATH": path("prefix", "lib", "pkgconfig")})).split()
     strict = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
-    run("cc", "-std=c17", *strict, os.path.join(examples, "continue.c"), *flags, "-o", "by-pkg-config")
+    for name, out in [("continue", "by-pkg-config"), ("state_fork", "fork"), ("perplexity", "perplexity")]:
+        run("cc", "-std=c17", *strict, os.path.join(examples, name + ".c"), *flags, "-lm", "-o", out)
     with open(path("include.cc"), "w") as f:
         f.write("#include <ttt.h>\nint main() { return ttt_version()[0] == '0' ? 0 : 1; }\n")
     run("c++", "-std=c++17", *strict, "include.cc", *flags, "-o", "by-cpp")
@@ -64,6 +66,24 @@ try:
     for program, environment in [("./by-pkg-config", found), ("built/continue", bare)]:
         r = run(program, "bundle", "Once upon a time", "30", env=environment)
         assert text(r) == expected and r.stderr == b"", (program, text(r), expected, r.stderr)
+
+    # A prompt read once, gone on from in three ways, and from its file with other words.
+    said = run("./fork", "bundle", "state", "Once upon a time", " lived", env=found).stdout
+    first, *branches, restored = re.split(rb"\n(?=seed \d: |from the file:)", said)
+    assert first == b"state: a state after 17 tokens" and len({b.split(b": ", 1)[1] for b in branches}) == 3, said
+    whole = run(ttt, "run", "bundle", "--prompt", "Once upon a time lived", "--max-tokens", "40", *words[4:-1], "1").stdout
+    assert restored == b"from the file: lived" + whole, (restored, whole)
+
+    # What the example makes of logits is what `ttt eval` says of the same text.
+    words = "And it came to pass, that the words were few, and the same words came again. "
+    with open(path("text.txt"), "w") as f:
+        f.write(words)
+    last = text(run("./perplexity", "bundle", "text.txt", env=found)).splitlines()[-1]
+    run(ttt, "data", "prepare", "--tokenizer", "bytes", "--out", "data", "text.txt")
+    said = json.loads(text(run(ttt, "eval", "--model", "model", "--data", "data", "--split", "train", "--context", str(len(words)),
+                               "--json")))
+    loss = float(re.match(rf"{len(words)} tokens: loss ([\d.]+) nats", last)[1])
+    assert abs(loss - said["loss"]) < 1e-4, (last, said)
     wrong = subprocess.run([path("built", "continue"), "nowhere", "x", "1"], capture_output=True, env=bare)
     assert wrong.returncode == 1 and wrong.stderr.count(b"\n") == 1 and b"nowhere" in wrong.stderr, wrong
 finally:
