@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define AT(member) offsetof(reproduce_options, member)
 static const cmd_option operands_list[] = {
@@ -29,10 +30,12 @@ static const cmd_option options[] = {
      .most = REPRODUCE_MOST_SEEDS},
     {"steps", "N", CMD_NUMBER, AT(steps), "steps of each run, instead of the scale's",
      .most = 1 << 24},
+    {"context", "N", CMD_NUMBER, AT(context), "tokens of a sequence, instead of the scale's",
+     .most = 1 << 20},
     {"rows", "LIST", CMD_TEXT, AT(rows), "of the ladder, by their names, as in norm,mini,rate"},
     {"contexts", "LIST", CMD_CUSTOM, AT(contexts),
-     "of context and position, instead of the scale's, as in 128,512,2048", .set = int_list_parse,
-     .what = "a list of numbers"},
+     "of context, position and latency, instead of the scale's, as in 128,512,2048",
+     .set = int_list_parse, .what = "a list of numbers"},
     {"commands", NULL, CMD_FLAG, AT(commands),
      "train nothing: print the commands that would, for machines with many devices; the same call "
      "without it then finds their runs"},
@@ -91,6 +94,29 @@ static pjrt_status *train_all(reproduce *r, const reproduce_job *jobs, int count
     return NULL;
 }
 
+/* results.md: the pages that are there, one after another. */
+static pjrt_status *join_pages(const reproduce *r)
+{
+    char path[PATH_MAX];
+    markup all = {0};
+    markup_add(&all, "# Results of ttt reproduce --scale %s\n", r->scale.name);
+    for (int i = 0; i < N_EXPERIMENTS; i++) {
+        char *page;
+        size_t size;
+        snprintf(path, sizeof path, "%s/%s.md", r->out, experiments[i]->name);
+        if (access(path, R_OK) != 0)
+            continue;
+        pjrt_status *st = cmd_read_file(path, &page, &size);
+        if (st != NULL) {
+            free(all.buffer.text);
+            return st;
+        }
+        markup_add(&all, "\n%s", page);
+        free(page);
+    }
+    return reproduce_put(r, "results", ".md", &all);
+}
+
 static pjrt_status *run_experiment(reproduce *r, const reproduce_experiment *e)
 {
     reproduce_job *jobs = calloc(REPRODUCE_MOST_JOBS, sizeof *jobs);
@@ -114,6 +140,8 @@ static pjrt_status *run_experiment(reproduce *r, const reproduce_experiment *e)
             st = e->conclude(r, jobs, results, count, &report);
         if (st == NULL)
             st = reproduce_write(r, &report);
+        if (st == NULL)
+            st = join_pages(r);
         if (st == NULL)
             reproduce_say(r, "\n%s\n%s/%s.md, .svg, .csv, .json in %s\n\n",
                           report.words.buffer.text == NULL ? "" : report.words.buffer.text, r->out,
@@ -162,16 +190,22 @@ static int complete(reproduce_options *o, reproduce *r)
     r->scale = *scale;
     if (o->seeds == 0)
         o->seeds = 1;
+    const char *unknown = reproduce_unknown_row(o->rows);
+    if (unknown != NULL)
+        return cmd_wrong_use(&cmd_reproduce, "--rows: the ladder has no row \"%.*s\"; it has %s",
+                             (int)strcspn(unknown, ","), unknown, reproduce_rows());
     if (o->steps > 0)
         r->scale.steps = r->scale.context_steps = o->steps;
+    if (o->context > 0)
+        r->scale.context = o->context;
     if (o->contexts.count >= REPRODUCE_MOST)
         return cmd_wrong_use(&cmd_reproduce, "--contexts: at most %d", REPRODUCE_MOST - 1);
     for (int64_t i = 0; i < o->contexts.count; i++) {
         if (o->contexts.list[i] < 16)
             return cmd_wrong_use(&cmd_reproduce, "--contexts: %d is less than 16",
                                  o->contexts.list[i]);
-        r->scale.contexts[i] = o->contexts.list[i];
-        r->scale.contexts[i + 1] = 0;
+        r->scale.contexts[i] = r->scale.latencies[i] = o->contexts.list[i];
+        r->scale.contexts[i + 1] = r->scale.latencies[i + 1] = 0;
     }
     return -1;
 }

@@ -12,15 +12,22 @@ static void add(markup *m, const char *text, size_t size)
 
 void markup_add(markup *m, const char *format, ...)
 {
-    char room[1024];
+    char room[1024], *text = room;
     va_list args;
     va_start(args, format);
     int size = vsnprintf(room, sizeof room, format, args);
     va_end(args);
-    if (size < 0 || (size_t)size >= sizeof room)
+    if (size >= (int)sizeof room && (text = malloc((size_t)size + 1)) != NULL) {
+        va_start(args, format);
+        vsnprintf(text, (size_t)size + 1, format, args);
+        va_end(args);
+    }
+    if (size < 0 || text == NULL)
         m->failed = true;
     else
-        add(m, room, (size_t)size);
+        add(m, text, (size_t)size);
+    if (text != room)
+        free(text);
 }
 
 /* The bytes of the character that begins here, 0 for what is no UTF-8 or may not stand in XML. */

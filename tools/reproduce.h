@@ -5,6 +5,7 @@
  *     data/               corpus, tokenizer, tokens
  *     runs/NAME-s0/       one training run a network and seed, with its result.json
  *     ladder.json .csv .svg .md   what came out of an experiment
+ *     results.md          the pages of all experiments so far
  *
  * A run that was cut goes on where it was, and experiments share runs: what is there is not done
  * again. `reproduce_*.c` have the parts; the experiments are at the end.
@@ -51,7 +52,7 @@ typedef struct reproduce_options {
     text_list corpus;
     const char *rows; /* "a,b": of the ladder */
     int_list contexts;
-    int seeds, steps;
+    int seeds, steps, context;
     hlo_type dtype;
     bool commands;
 } reproduce_options;
@@ -165,6 +166,9 @@ typedef struct reproduce_report {
 
 /* EXPERIMENT.json, .csv, .svg and .md, each whole or not at all. */
 PJRT_MUST_CHECK pjrt_status *reproduce_write(reproduce *r, reproduce_report *report);
+/* Text as OUT/NAME.ENDING, whole or not at all; the text is freed. */
+PJRT_MUST_CHECK pjrt_status *reproduce_put(const reproduce *r, const char *name, const char *ending,
+                                           markup *text);
 void reproduce_report_free(reproduce_report *report);
 
 /* ---- experiments -------------------------------------------------------------------------------
@@ -183,6 +187,10 @@ typedef struct reproduce_experiment {
 } reproduce_experiment;
 
 enum { REPRODUCE_MOST_JOBS = 64 };
+
+/* The first of "a,b" that the ladder has no row for, or NULL; and all rows, "a, b, c". */
+const char *reproduce_unknown_row(const char *rows);
+const char *reproduce_rows(void);
 
 extern const reproduce_experiment reproduce_ladder, reproduce_minibatch, reproduce_context,
     reproduce_position, reproduce_innerloop, reproduce_latency, reproduce_dualprimal;

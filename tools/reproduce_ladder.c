@@ -39,24 +39,48 @@ static const rung rungs[] = {
 };
 enum { N_RUNGS = sizeof rungs / sizeof *rungs };
 
-/* Whether --rows, "a,b", has it; without --rows all are there. */
-static bool wanted(const reproduce *r, const char *name)
+/* Whether the list "a,b" has it. */
+static bool listed(const char *list, const char *name)
 {
-    const char *rows = r->options->rows;
     size_t size = strlen(name);
-    for (const char *at = rows; at != NULL && *at != '\0'; at += strcspn(at, ",")) {
+    for (const char *at = list; *at != '\0'; at += strcspn(at, ",")) {
         at += *at == ',';
         if (strncmp(at, name, size) == 0 && (at[size] == ',' || at[size] == '\0'))
             return true;
     }
-    return rows == NULL;
+    return false;
+}
+
+const char *reproduce_unknown_row(const char *rows)
+{
+    for (const char *at = rows; at != NULL && *at != '\0'; at += *at == ',') {
+        size_t size = strcspn(at, ",");
+        int i = 0;
+        while (i < N_RUNGS &&
+               (strlen(rungs[i].name) != size || memcmp(rungs[i].name, at, size) != 0))
+            i++;
+        if (i == N_RUNGS)
+            return at;
+        at += size;
+    }
+    return NULL;
+}
+
+const char *reproduce_rows(void)
+{
+    static char names[256];
+    size_t used = 0;
+    for (int i = 0; i < N_RUNGS && used < sizeof names; i++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i == 0 ? "" : ", ",
+                                 rungs[i].name);
+    return names;
 }
 
 static int jobs(const reproduce *r, reproduce_job *list)
 {
     int count = 0;
     for (int i = 0; i < N_RUNGS; i++) {
-        if (!wanted(r, rungs[i].name))
+        if (r->options->rows != NULL && !listed(r->options->rows, rungs[i].name))
             continue;
         reproduce_job *job = &list[count++];
         *job = (reproduce_job){

@@ -68,8 +68,7 @@ static pjrt_status *write_file(const reproduce *r, const char *name, const char 
     return NULL;
 }
 
-static pjrt_status *write_markup(const reproduce *r, const char *name, const char *ending,
-                                 markup *m)
+pjrt_status *reproduce_put(const reproduce *r, const char *name, const char *ending, markup *m)
 {
     pjrt_status *st = m->failed ? PJRT_NO_MEMORY("ttt") : write_file(r, name, ending, &m->buffer);
     free(m->buffer.text);
@@ -114,7 +113,7 @@ static pjrt_status *write_csv(const reproduce *r, const json_t *rows)
         }
         markup_add(&m, "\n");
     }
-    return write_markup(r, r->experiment, ".csv", &m);
+    return reproduce_put(r, r->experiment, ".csv", &m);
 }
 
 /* What was run, so that it can be run again. */
@@ -194,7 +193,7 @@ static pjrt_status *write_page(const reproduce *r, const reproduce_report *repor
         markup_add(&m, "%s\n", report->words.buffer.text);
     add_table(&m, report);
     m.failed = m.failed || report->words.failed;
-    return write_markup(r, r->experiment, ".md", &m);
+    return reproduce_put(r, r->experiment, ".md", &m);
 }
 
 pjrt_status *reproduce_write(reproduce *r, reproduce_report *report)
