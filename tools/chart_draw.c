@@ -132,12 +132,14 @@ pjrt_status *chart_finish(markup *inside, const char *title, markup *about, int 
                           double height, bool bare, text_buffer *out)
 {
     markup whole = {0};
-    /* Natural size first, for viewers that do not know percentages; a page's own style may say
-     * otherwise. */
-    markup_add(&whole,
-               "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %.0f\" width=\"100%%\" "
-               "style=\"max-width:%dpx\" class=\"chart\" role=\"img\">\n<title>",
-               width, height, width * 3 / 2);
+    markup_add(&whole, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %.0f\" ", width,
+               height);
+    if (bare)
+        markup_add(&whole, "width=\"100%%\" style=\"max-width:%.0fpx\"", 1.5 * width);
+    else /* with a size of its own, for pages that show the file as it is */
+        markup_add(&whole, "width=\"%.0f\" height=\"%.0f\" style=\"max-width:100%%;height:auto\"",
+                   1.5 * width, 1.5 * round(height));
+    markup_add(&whole, " class=\"chart\" role=\"img\">\n<title>");
     markup_words(&whole, title == NULL ? "chart" : title, 4 * CHART_MOST_NAME);
     markup_add(&whole, "</title>\n<desc>");
     add_all(&whole, about);

@@ -449,7 +449,7 @@ static bool names_fit(const drawing *d, double *widest)
         double low = on_scale(&d->x, d->x.low), high = on_scale(&d->x, d->x.high);
         if (last == 0 || on_scale(&d->x, of->x[last - 1]) < high - 0.12 * (high - low))
             return false;
-        *widest = fmax(*widest, 1.06 * chart_text_width(of->name));
+        *widest = fmax(*widest, 1.12 * chart_text_width(of->name));
         names++;
     }
     return names >= 1 && names <= MOST_DIRECT && *widest <= DIRECT_NAME && *widest < 0.3 * d->width;
@@ -580,7 +580,7 @@ static void lay_out(drawing *d)
     set_ticks(&d->y, (size_t)((d->y.from - d->y.to) / 36) + 2);
     d->direct = names_fit(d, &widest);
     d->x.from = CHART_EDGE + 1.1 * label_width(&d->y) + 6;
-    d->x.to = d->width - CHART_EDGE - (d->direct ? widest + 6 : 10);
+    d->x.to = d->width - CHART_EDGE - (d->direct ? widest + 9 : 10);
     set_x_ticks(&d->x, c->whole_x);
 }
 

@@ -374,9 +374,11 @@ static void read_checkpoint(report_run *run)
 {
     char *folder = NULL, path[PATH_MAX];
     pjrt_status *st = ttt_model_folder(run->path, &folder);
-    if (st != NULL) {
+    bool none = st != NULL || strcmp(folder, run->path) == 0; /* itself, where it has none */
+    pjrt_status_free(st);
+    if (none) {
         report_note(run, "no checkpoint yet");
-        pjrt_status_free(st);
+        free(folder);
         return;
     }
     snprintf(run->model, sizeof run->model, "%s", folder);

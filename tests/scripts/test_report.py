@@ -209,7 +209,7 @@ def test_browser(page, several):
                     check(where + " has no words over the edge", b.value(
                         "[...document.querySelectorAll('svg.chart')].every(s => {const e = s.getBoundingClientRect();"
                         "return [...s.querySelectorAll('text')].every(t => {const r = t.getBoundingClientRect();"
-                        "return r.right < e.right + 12 && r.left > e.left - 12})})"))
+                        "return r.right < e.right + 3 && r.left > e.left - 3})})"))
 
 
 def damaged(text):
@@ -243,7 +243,6 @@ def test_states():
         shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
     with open(os.path.join(bare, "config.json"), "w") as f:
         f.write('{"vocab_size": ')
-    os.mkdir(os.path.join(bare, "checkpoints"))
     page, figures, words = report(bare)
     check("little is left", "recipe.json is not there" in words and "config.json: line" in words and "no checkpoint yet" in words, words)
     check("and said on the page", "recipe.json is not there" in page)
