@@ -169,10 +169,13 @@ static pjrt_status *from_data(const train_choices *c, train_merged *m)
     return NULL;
 }
 
-static bool recipe_has(const ttt_recipe *recipe, const char *name)
+/* By any recipe that is well formed: one that --set is in the middle of changing may not be. */
+static bool recipe_has(const char *name)
 {
     ttt_error error;
-    char *text = ttt_recipe_text(recipe, &error);
+    ttt_recipe recipe;
+    bool made = ttt_recipe_preset(&recipe, "tiny", ttt_mixer_name(TTT_MIXER_LINEAR), &error);
+    char *text = made ? ttt_recipe_text(&recipe, &error) : NULL;
     json_t *fields = text == NULL ? NULL : json_loads(text, 0, NULL);
     bool has = json_object_get(fields, name) != NULL;
     json_decref(fields);
@@ -188,7 +191,7 @@ static pjrt_status *set_field(train_merged *m, const char *text, bool *warmup)
     const char *equals = strchr(text, '=');
     snprintf(name, sizeof name, "%.*s", (int)(equals - text), text);
     *warmup |= strcmp(name, "warmup_steps") == 0;
-    bool ok = recipe_has(&m->options.recipe, name)
+    bool ok = recipe_has(name)
                   ? ttt_recipe_set(&m->options.recipe, name, equals + 1, &error)
                   : ttt_config_set(&m->options.config, name, equals + 1, &error);
     return ok ? NULL : ttt_failed(&error);
