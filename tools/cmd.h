@@ -25,8 +25,8 @@ typedef struct cmd_common {
  * A command is one cmd_spec. --help, docs/reference.md, the manual pages and the completion of
  * shells are made from it, so what is said of a command is said here once.
  *
- * Texts are plain, without line ends: who shows them breaks the lines. A blank line ("\n\n") begins
- * a paragraph, and a line "term\ttext" is an item of a list.
+ * Texts are plain: who shows them breaks the lines. A line is a paragraph, however long it is, and
+ * "term\ttext" an item of a list.
  */
 
 /* What a value is, and where in the options struct it goes. */
@@ -36,7 +36,7 @@ typedef enum cmd_kind {
     CMD_FILE,   /* the same, that names a file */
     CMD_FOLDER, /* the same, that names a folder */
     CMD_NUMBER, /* int from 1 to `most` */
-    CMD_CHOICE, /* int: the index in `choices` */
+    CMD_CHOICE, /* int or enum: the index in `choices` */
     CMD_CUSTOM, /* whatever `set` makes of it */
 } cmd_kind;
 
@@ -101,7 +101,7 @@ struct cmd_spec {
 #define CMD_OPERANDS(list) .operands = (list), .n_operands = sizeof(list) / sizeof *(list)
 #define CMD_OPTIONS(list) .options = (list), .n_options = sizeof(list) / sizeof *(list)
 /* For .plugin, where there is nothing more to say. */
-#define CMD_PLUGIN "which plugin"
+#define CMD_PLUGIN "which plugin: cpu, tpu, cuda or a path"
 
 /* ---- reading the command line -------------------------------------------------------------------
  */

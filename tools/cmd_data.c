@@ -56,9 +56,10 @@ static bool set_tokens(const char *text, void *field)
 }
 
 static const cmd_option prepare_operands[] = {
-    {"INPUT …", NULL, CMD_FILE, 0,
+    {"INPUT", NULL, CMD_FILE, 0,
      "a file, or a folder whose files are taken in order of names: .txt .text .md (text), .jsonl "
-     ".json (one document a line), and each of these compressed, with .zst behind"},
+     ".json (one document a line), and each of these compressed, with .zst behind",
+     .repeats = true},
 };
 #define AT(member) offsetof(prepare_options, member)
 static const cmd_option prepare_list[] = {

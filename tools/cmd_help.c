@@ -27,8 +27,8 @@ static const char *command_name(int index)
 }
 
 static const cmd_option operands_list[] = {
-    {"COMMAND …", NULL, CMD_TEXT, 0, "which one, ttt itself without it", .choice = command_name,
-     .open = true},
+    {"COMMAND", NULL, CMD_TEXT, 0, "which one, ttt itself without it", .choice = command_name,
+     .open = true, .repeats = true},
 };
 static const cmd_option options[] = {
     {"format", "F", CMD_CHOICE, offsetof(help_options, format),

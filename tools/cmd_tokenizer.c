@@ -323,7 +323,7 @@ typedef struct train_options {
 
 static const cmd_option train_operands[] = {
     {"OUT.json", NULL, CMD_FILE, 0, "the file to write"},
-    {"FILE …", NULL, CMD_FILE, 0, "the texts"},
+    {"FILE", NULL, CMD_FILE, 0, "the texts", .repeats = true},
 };
 static const cmd_option train_list[] = {
     {"vocab", "N", CMD_NUMBER, offsetof(train_options, vocab), "how many tokens it is to have",

@@ -35,6 +35,11 @@ void help_label(const cmd_option *option, char text[HELP_TEXT])
              option->value == NULL ? "" : option->value);
 }
 
+void help_operand_label(const cmd_option *operand, char text[HELP_TEXT])
+{
+    snprintf(text, HELP_TEXT, "%s%s", operand->name, operand->repeats ? " …" : "");
+}
+
 /* Whether the text has the word, by itself. */
 static bool has_word(const char *text, const char *word)
 {
@@ -63,7 +68,7 @@ void help_sentence_alone(const cmd_option *option, char text[HELP_TEXT])
     if (list)
         cmd_words_text(option, words);
     snprintf(text, HELP_TEXT, "%s%s%s%s", option->help, list ? ": " : "", words,
-             option->repeats ? "; may be repeated" : "");
+             option->repeats && option->value != NULL ? "; may be repeated" : "");
 }
 
 void help_sentence(const cmd_option *option, char text[HELP_TEXT])
@@ -225,13 +230,13 @@ static void choose_column(page *p, const cmd_option *rows, size_t count)
 
 static void put_operands(const page *p, const cmd_spec *spec)
 {
-    char text[HELP_TEXT];
+    char label[HELP_TEXT], text[HELP_TEXT];
     if (spec->n_operands > 0)
         fputc('\n', p->to);
     for (size_t i = 0; i < spec->n_operands; i++) {
-        const cmd_option *operand = &spec->operands[i];
-        help_sentence(operand, text);
-        put_item(p, operand->name, (int)strlen(operand->name), text, (int)strlen(text));
+        help_operand_label(&spec->operands[i], label);
+        help_sentence(&spec->operands[i], text);
+        put_item(p, label, (int)strlen(label), text, (int)strlen(text));
     }
 }
 

@@ -30,8 +30,9 @@ size_t help_rows(const cmd_spec *spec, cmd_option rows[HELP_MOST_ROWS]);
 /* Whether row `i` begins a list: its heading, also the one that nobody wrote; else NULL. */
 const char *help_heading(const cmd_option *rows, size_t i);
 
-/* "-v, --verbose", "--steps N". */
+/* "-v, --verbose", "--steps N"; of an operand "FILE …". */
 void help_label(const cmd_option *option, char text[HELP_TEXT]);
+void help_operand_label(const cmd_option *operand, char text[HELP_TEXT]);
 /* All that is to be said of an option or operand. */
 void help_sentence(const cmd_option *option, char text[HELP_TEXT]);
 /* The same but for the default, for those who have a place for that. */

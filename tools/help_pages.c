@@ -46,7 +46,8 @@ static void markdown_operands(FILE *to, const cmd_spec *spec)
     if (spec->n_operands > 0)
         fputs("\n| operand | what it is |\n|---|---|\n", to);
     for (size_t i = 0; i < spec->n_operands; i++) {
-        fprintf(to, "| `%s` | ", spec->operands[i].name);
+        help_operand_label(&spec->operands[i], text);
+        fprintf(to, "| `%s` | ", text);
         help_sentence(&spec->operands[i], text);
         put_markdown(to, text, (int)strlen(text));
         fputs(" |\n", to);
@@ -282,7 +283,7 @@ static void roff_lines(FILE *to, const char *before, const char *text)
 
 static void roff_lists(FILE *to, const cmd_spec *spec)
 {
-    char text[HELP_TEXT];
+    char label[HELP_TEXT], text[HELP_TEXT];
     if (spec->commands != NULL)
         fputs(".SH COMMANDS\n", to);
     for (size_t i = 0; spec->commands != NULL && spec->commands[i] != NULL; i++) {
@@ -292,9 +293,9 @@ static void roff_lists(FILE *to, const cmd_spec *spec)
     if (spec->n_operands > 0)
         fputs(".SH OPERANDS\n", to);
     for (size_t i = 0; i < spec->n_operands; i++) {
-        const char *name = spec->operands[i].name;
+        help_operand_label(&spec->operands[i], label);
         help_sentence(&spec->operands[i], text);
-        roff_item(to, name, (int)strlen(name), text, (int)strlen(text));
+        roff_item(to, label, (int)strlen(label), text, (int)strlen(text));
     }
     roff_options(to, spec);
 }

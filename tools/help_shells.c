@@ -53,7 +53,10 @@ static void bash_values(const cmd_spec *spec, void *ctx)
     for (size_t i = 0; i < count; i++) {
         if (rows[i].name == NULL || rows[i].kind == CMD_FLAG)
             continue;
-        fprintf(ctx, "        '%s --%s') value=yes", spec->name, rows[i].name);
+        fprintf(ctx, "        '%s --%s'", spec->name, rows[i].name);
+        if (rows[i].letter != 0)
+            fprintf(ctx, " | '%s -%c'", spec->name, rows[i].letter);
+        fputs(") value=yes", ctx);
         bash_words(ctx, &rows[i]);
         fputs(" ;;\n", ctx);
     }
@@ -164,12 +167,12 @@ static void zsh_value(FILE *to, const char *value, const cmd_option *option)
 
 static void zsh_option(FILE *to, const cmd_option *option)
 {
+    const char *equals = option->value == NULL ? "" : "=";
     if (option->letter != 0)
-        fprintf(to, "        '(-%c --%s)'{-%c,--%s}'[", option->letter, option->name,
-                option->letter, option->name);
+        fprintf(to, "        '(-%c --%s)'{-%c,--%s%s}'[", option->letter, option->name,
+                option->letter, option->name, equals);
     else
-        fprintf(to, "        '%s--%s%s[", option->repeats ? "*" : "", option->name,
-                option->value == NULL ? "" : "=");
+        fprintf(to, "        '%s--%s%s[", option->repeats ? "*" : "", option->name, equals);
     put_short(to, option->help, "[]:\\");
     fputc(']', to);
     if (option->value != NULL)
@@ -199,7 +202,7 @@ static void zsh_function(const cmd_spec *spec, void *ctx)
             zsh_option(ctx, &rows[i]);
     }
     for (size_t i = 0; i < spec->n_operands; i++) {
-        bool many = strstr(spec->operands[i].name, "…") != NULL;
+        bool many = spec->operands[i].repeats;
         fprintf(ctx, "        '%s", many ? "*" : ":");
         zsh_value(ctx, many ? "more" : spec->operands[i].name, &spec->operands[i]);
         fputs("' \\\n", ctx);

@@ -19,9 +19,10 @@ static const cmd_option operands_list[] = {
     {"FILE", NULL, CMD_FILE, 0,
      "a StableHLO program, text or bytecode; a serialized HloModuleProto if its name ends in .pb; "
      "- is standard input"},
-    {"INPUT.npy …", NULL, CMD_FILE, 0,
+    {"INPUT.npy", NULL, CMD_FILE, 0,
      "in the order of @main's arguments, all or none: without any, they are filled with random "
-     "numbers"},
+     "numbers",
+     .repeats = true},
 };
 static const cmd_option options[] = {
     {"partitions", "N", CMD_NUMBER, AT(partitions),

@@ -23,8 +23,8 @@ const char *cmd_target_name(int index)
 
 /* In cmd_common; --help is for cmd_parse itself. */
 static const cmd_option common_list[CMD_COMMON_OPTIONS] = {
-    {"plugin", "P", CMD_FILE, offsetof(cmd_common, plugin), CMD_PLUGIN ": cpu, tpu, cuda or a path",
-     .usual = "cpu", .choices = cmd_plugins, .open = true},
+    {"plugin", "P", CMD_FILE, offsetof(cmd_common, plugin), CMD_PLUGIN, .usual = "cpu",
+     .choices = cmd_plugins, .open = true},
     {"json", NULL, CMD_FLAG, offsetof(cmd_common, json), "one JSON object on standard output"},
     {"verbose", NULL, CMD_FLAG, offsetof(cmd_common, verbose),
      "the rest of an error's message, and the plugins' own logs", .letter = 'v'},
@@ -39,7 +39,7 @@ size_t cmd_common_options(const cmd_spec *spec, cmd_option common[CMD_COMMON_OPT
         if (i == 0 && own[0] == NULL)
             continue;
         common[count] = common_list[i];
-        if (own[i] != NULL && strcmp(own[i], CMD_PLUGIN) != 0)
+        if (own[i] != NULL)
             common[count].help = own[i];
         count++;
     }

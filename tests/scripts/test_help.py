@@ -78,11 +78,9 @@ class Parsing(unittest.TestCase):
             for o in c["options"]:
                 if o["name"] != "help":
                     words += ["--" + o["name"]] + ([value(o)] if "value" in o else [])
-            r = run(ttt, *c["name"].split(), *words, "--help")
+                    words += ["-" + o["letter"]] if "letter" in o else []
+            r = run(ttt, *c["name"].split(), *words, "-h")
             self.assertEqual((r.returncode, r.stderr), (0, ""), (c["name"], words))
-            for o in c["options"]:
-                if "letter" in o and o["name"] != "help":
-                    self.assertEqual(run(ttt, *c["name"].split(), "-" + o["letter"], "--help").returncode, 0)
 
     def test_what_is_no_option_is_refused(self):
         for c in tables:
@@ -90,10 +88,11 @@ class Parsing(unittest.TestCase):
             self.assertTrue(r.returncode == 2 and r.stderr.count("\n") == 1 and "--frobnicate" in r.stderr, r)
 
     def test_bad_values(self):
-        wrong = {"number": "0", "choice": "nonsense"}
+        wrong, seen = {"number": "0", "choice": "nonsense"}, set()
         for c in tables:
             for o in c["options"]:
-                if o["kind"] in wrong:
+                if o["kind"] in wrong and o["name"] not in seen:  # once for each name: the rows are often shared
+                    seen.add(o["name"])
                     r = run(ttt, *c["name"].split(), "--" + o["name"], wrong[o["kind"]])
                     self.assertEqual(r.returncode, 2, (c["name"], o["name"]))
                     self.assertTrue(all(w in r.stderr for w in o["choices"]) and o["name"] in r.stderr, r.stderr)
