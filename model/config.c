@@ -33,9 +33,11 @@ static const char *const mixers[] = {"ttt_linear",       "ttt_mlp", "attention",
                                      "linear_attention", "mamba",   NULL};
 static const char *const feature_maps[] = {"identity", "elu", NULL};
 static const char *const activations[] = {"gelu", "swiglu", NULL};
+static const char *const inner_optimizers[] = {"sgd", "muon", "adam", NULL};
 static const char *const inner_losses[] = {"l2", "dot", NULL};
 _Static_assert(sizeof(ttt_mixer) == sizeof(int) && sizeof(ttt_features) == sizeof(int) &&
-                   sizeof(ttt_activation) == sizeof(int) && sizeof(ttt_inner_loss) == sizeof(int),
+                   sizeof(ttt_activation) == sizeof(int) && sizeof(ttt_inner_loss) == sizeof(int) &&
+                   sizeof(ttt_inner_optimizer) == sizeof(int),
                "as fields of words are");
 
 /* The limits keep every product of sizes below 2^62. */
@@ -92,6 +94,9 @@ static const ttt__field fields[] = {
     BEYOND(TTT__BOOL, inner_decay, 0, 1),
     BEYOND(TTT__BOOL, inner_momentum, 0, 1),
     BEYOND(TTT__BOOL, inner_last_only, 0, 1),
+    BEYOND_WORD(inner_optimizer, inner_optimizers),
+    BEYOND(TTT__REAL, inner_step, 0, 1e3),
+    BEYOND(TTT__REAL, inner_range, 0, 1e3),
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 

@@ -32,7 +32,42 @@ bool ttt__learner_published(const ttt_config *c)
     int layers = ttt_learner_layers(c);
     return layers <= 2 && (layers == 1 || c->inner_width == 4) &&
            c->inner_activation == TTT_ACTIVATION_GELU && c->inner_loss == TTT_LOSS_L2 &&
-           !c->inner_decay && !c->inner_momentum && ttt_learner_first(c) == 0;
+           !c->inner_decay && !c->inner_momentum && ttt_learner_first(c) == 0 &&
+           c->inner_optimizer == TTT_INNER_SGD;
+}
+
+/* Rules that move weights once a mini-batch. */
+static bool check_optimizer(const ttt_config *c, ttt_error *error)
+{
+    const char *name = c->inner_optimizer == TTT_INNER_MUON ? "muon" : "adam";
+    if (c->inner_optimizer == TTT_INNER_SGD)
+        return c->inner_step == 0 ||
+               ttt__fail(error,
+                         "inner_step=%g is of inner_optimizer=muon or adam: the step of sgd "
+                         "is its rate, ttt_base_lr",
+                         c->inner_step);
+    if (c->mini_batch_size == 0)
+        return ttt__fail(error,
+                         "inner_optimizer=%s moves weights when a mini-batch ends, which "
+                         "one of mini_batch_size=0 never does",
+                         name);
+    if (c->learnable_token_idx)
+        return ttt__fail(error,
+                         "inner_optimizer=%s gives all places of a mini-batch the same "
+                         "weights: set learnable_token_idx=false",
+                         name);
+    if (c->inner_decay)
+        return ttt__fail(error,
+                         "inner_decay=true is token by token, and inner_optimizer=%s once a "
+                         "mini-batch",
+                         name);
+    if (c->inner_optimizer == TTT_INNER_ADAM && c->inner_momentum)
+        return ttt__fail(error, "inner_optimizer=adam has a momentum of its own: set "
+                                "inner_momentum=false");
+    if (c->inner_optimizer == TTT_INNER_MUON && !c->learnable_w0)
+        return ttt__fail(error, "inner_optimizer=muon keeps the norms that weights start with, "
+                                "which are 0 with learnable_w0=false");
+    return true;
 }
 
 bool ttt__learner_check(const ttt_config *c, ttt_error *error)
@@ -51,5 +86,5 @@ bool ttt__learner_check(const ttt_config *c, ttt_error *error)
     if (layers == 1 && c->inner_activation != TTT_ACTIVATION_GELU)
         return ttt__fail(error, "inner_activation=swiglu stands between layers, and this learner "
                                 "has one: set inner_layers=2, or mixer=ttt_mlp");
-    return true;
+    return check_optimizer(c, error);
 }

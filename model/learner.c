@@ -141,6 +141,28 @@ static hlo_val for_each(hlo_graph *g, hlo_val v, int64_t batch)
                          HLO_DIMS(1, 2, 3));
 }
 
+static learner_weights zeros_like(hlo_graph *g, const learner *l, const learner_weights *weights)
+{
+    hlo_val list[2 * LEARNER_MAX_LAYERS];
+    learner_weights zeros;
+    int n = learner_pack(l, weights, list);
+    for (int i = 0; i < n; i++)
+        list[i] = hlo_zeros_like(g, list[i]);
+    learner_unpack(l, list, &zeros);
+    return zeros;
+}
+
+/* Which of them a state has beside the weights. */
+static bool has_first(const learner *l)
+{
+    return l->momentum || l->rule == LEARNER_ADAM;
+}
+
+static bool has_gates(const learner *l)
+{
+    return l->momentum && l->rule == LEARNER_MUON;
+}
+
 learner_state learner_start(hlo_graph *g, const learner *l, int64_t batch)
 {
     learner_state state = {0};
@@ -149,11 +171,15 @@ learner_state learner_start(hlo_graph *g, const learner *l, int64_t batch)
         if (has_biases(l))
             state.now.b[i] = for_each(g, l->b[i], batch);
     }
-    for (int i = 0; i < l->n_layers && l->momentum; i++) {
-        state.first.w[i] = hlo_zeros_like(g, state.now.w[i]);
-        if (has_biases(l))
-            state.first.b[i] = hlo_zeros_like(g, state.now.b[i]);
+    hlo_shape number = HLO_SHAPE(hlo_type_of(g, l->w[0]), batch, hlo_dim(g, l->w[0], 0), 1, 1);
+    if (has_first(l))
+        state.first = zeros_like(g, l, &state.now);
+    if (l->rule == LEARNER_ADAM) {
+        state.second = zeros_like(g, l, &state.now);
+        state.steps = hlo_full(g, number, 0);
     }
+    if (has_gates(l))
+        state.gates = hlo_full(g, number, 0);
     return state;
 }
 
@@ -181,14 +207,30 @@ int learner_unpack(const learner *l, const hlo_val *list, learner_weights *weigh
 int learner_pack_state(const learner *l, const learner_state *state, hlo_val *list)
 {
     int n = learner_pack(l, &state->now, list);
-    return l->momentum ? n + learner_pack(l, &state->first, list + n) : n;
+    if (has_first(l))
+        n += learner_pack(l, &state->first, list + n);
+    if (l->rule == LEARNER_ADAM) {
+        n += learner_pack(l, &state->second, list + n);
+        list[n++] = state->steps;
+    }
+    if (has_gates(l))
+        list[n++] = state->gates;
+    return n;
 }
 
 int learner_unpack_state(const learner *l, const hlo_val *list, learner_state *state)
 {
     *state = (learner_state){0};
     int n = learner_unpack(l, list, &state->now);
-    return l->momentum ? n + learner_unpack(l, list + n, &state->first) : n;
+    if (has_first(l))
+        n += learner_unpack(l, list + n, &state->first);
+    if (l->rule == LEARNER_ADAM) {
+        n += learner_unpack(l, list + n, &state->second);
+        state->steps = list[n++];
+    }
+    if (has_gates(l))
+        state->gates = list[n++];
+    return n;
 }
 
 /* ---- tokens through a state --------------------------------------------------------------------

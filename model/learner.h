@@ -21,6 +21,9 @@
 
 enum { LEARNER_MAX_LAYERS = 4 };
 
+/* How gradients move the weights: each as it comes, or all of a mini-batch at its end. */
+typedef enum learner_rule { LEARNER_DESCENT, LEARNER_MUON, LEARNER_ADAM } learner_rule;
+
 typedef struct learner {
     int n_layers;
     hlo_val w[LEARNER_MAX_LAYERS]; /* where learning starts: [H, in, out] */
@@ -29,9 +32,12 @@ typedef struct learner {
     int n_fixed;
     hlo_val fixed_w[LEARNER_MAX_LAYERS], fixed_b[LEARNER_MAX_LAYERS];
     hlo_val norm_scale,
-        norm_bias;     /* [H, d], not trained at test time; null: no norm, no residual */
-    bool swiglu;       /* between layers, in place of GELU: layers before the last give 2 m, in
-                          halves, of which m go on */
+        norm_bias; /* [H, d], not trained at test time; null: no norm, no residual */
+    bool swiglu;   /* between layers, in place of GELU: layers before the last give 2 m, in
+                      halves, of which m go on */
+    learner_rule rule;
+    double step;       /* what a rule other than descent multiplies its step by */
+    int64_t mini;      /* tokens of a mini-batch; only those rules need it here */
     bool momentum;     /* there are gates of momentum, and what they keep */
     bool dot_loss;     /* minus the product of f(key) with the value, not half a squared error */
     hlo_type products; /* what operands of products may be rounded to; none: nothing */
@@ -49,10 +55,16 @@ typedef struct learner_weights {
 
 typedef struct learner_state {
     learner_weights now;
-    learner_weights first; /* what goes on pulling: the momentum; null without */
+    learner_weights
+        first; /* what goes on pulling: the momentum, or Adam's first moments; or null */
+    learner_weights second; /* Adam's second moments, or null */
+    hlo_val steps;          /* that Adam has done [B, H, 1, 1], or null */
+    /* Of one token at a time, Muon and momentum: the sum of the mini-batch's gates so far, each
+     * times 1 / mini [B, H, 1, 1], or null. */
+    hlo_val gates;
 } learner_state;
 
-enum { LEARNER_MAX_STATE = 4 * LEARNER_MAX_LAYERS };
+enum { LEARNER_MAX_STATE = 6 * LEARNER_MAX_LAYERS + 1 };
 
 /* The start, for `batch` sequences. */
 learner_state learner_start(hlo_graph *g, const learner *l, int64_t batch);
@@ -94,7 +106,8 @@ typedef struct learner_data {
     /* With gates, see learner_gates.c: how much is left of a mini-batch's first weights where
      * tokens are and where answers are, [n, B, H, ·, 1]; how much of the momentum it started with
      * has moved answers, [n, B, H, r, 1], and how much of it and of each token's gradient goes on,
-     * [n, B, H, 1, 1] and [n, B, H, b]. Null without. */
+     * [n, B, H, 1, 1] and [n, B, H, b]. Null without. Rules that move weights once a mini-batch
+     * need but one of them, pass_end: the mean gate of momentum. */
     hlo_val keep, keep_answers;
     hlo_val carried, pass_end, pass;
     /* Where documents start within mini-batches; null: nowhere. pred [n, B, 1, ·, 1]: tokens and
@@ -110,7 +123,8 @@ typedef struct learner_result {
 /* Fills in what gates change in data that has been filled in else; `decay` and `momentum` are their
  * logarithms [n, B, H, b], or null, and `seen` is where tokens are not after answers, nor of
  * another document: pred of the shape of `reach`. */
-void learner_gate(hlo_graph *g, learner_data *data, hlo_val decay, hlo_val momentum, hlo_val seen);
+void learner_gate(hlo_graph *g, const learner *l, learner_data *data, hlo_val decay,
+                  hlo_val momentum, hlo_val seen);
 
 /* Goes through all mini-batches; `state` moves on. States are kept for the backward pass only every
  * `group` mini-batches, or every square root of their number if that is more (of very many, in

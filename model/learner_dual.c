@@ -212,8 +212,12 @@ learner_result learner_dual(hlo_graph *g, const learner *l, const learner_data *
         return (learner_result){.answers = learner_called(g, l, data, eta, &state->now,
                                                           levels[0] == 0 ? 1 : levels[0])};
     loop p = {.l = l};
+    hlo_scan_options options = {0};
+    memcpy(options.checkpoint, levels, sizeof levels);
     hlo_val in[N_INPUTS], carry[LEARNER_MAX_STATE], out[2];
     hlo_val last = last_of(g, data);
+    if (l->rule != LEARNER_DESCENT)
+        return learner_moving_once(g, l, data, last, state, &options);
     hlo_val product = hlo_einsum(g, "nbhtd,nbhsd->nbhts", data->q, data->k);
     if (l->b[0].id != 0) /* a bias is a weight whose input is 1 */
         product = hlo_add(g, product, hlo_like(g, product, 1));
@@ -242,8 +246,6 @@ learner_result learner_dual(hlo_graph *g, const learner *l, const learner_data *
         if (p.given[i])
             in[n_inputs++] = in[i];
     }
-    hlo_scan_options options = {0};
-    memcpy(options.checkpoint, levels, sizeof levels);
     int n = learner_pack_state(l, state, carry);
     hlo_scan(g, through_mini_batch, &p, carry, n, in, n_inputs, out, 2, &options);
     learner_unpack_state(l, carry, state);

@@ -80,10 +80,21 @@ static void pull_by(hlo_graph *g, learner_data *data, hlo_val momentum, hlo_val 
     data->pass_end = hlo_select(g, data->fresh_end, zero, end);
 }
 
-void learner_gate(hlo_graph *g, learner_data *data, hlo_val decay, hlo_val momentum, hlo_val seen)
+/* Once a mini-batch there is one gate: the mean of its tokens'. */
+static void pull_once(hlo_graph *g, learner_data *data, hlo_val momentum)
+{
+    hlo_val mean = hlo_mean(g, hlo_exp(g, momentum), HLO_DIMS(3));
+    const hlo_shape *s = hlo_shape_of(g, mean);
+    data->pass_end = hlo_reshape(g, mean, HLO_DIMS(s->dims[0], s->dims[1], s->dims[2], 1, 1));
+}
+
+void learner_gate(hlo_graph *g, const learner *l, learner_data *data, hlo_val decay,
+                  hlo_val momentum, hlo_val seen)
 {
     if (decay.id != 0)
         decay_by(g, data, decay, seen);
-    if (momentum.id != 0)
+    if (momentum.id != 0 && l->rule == LEARNER_DESCENT)
         pull_by(g, data, momentum, seen);
+    else if (momentum.id != 0)
+        pull_once(g, data, momentum);
 }

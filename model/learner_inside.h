@@ -61,4 +61,14 @@ hlo_val learner_chunked_mlp(hlo_graph *g, const learner *l, const learner_data *
 learner_tokens learner_train(hlo_graph *g, const learner_at *at, hlo_val first, hlo_val k,
                              hlo_val target, const learner_rows *rows);
 
+/* The state after a mini-batch, by a rule that moves weights once: `sums` are its gradients times
+ * their rates, `momentum` [B, H, 1, 1] its gate, or null. */
+void learner_move(hlo_graph *g, const learner *l, const learner_weights *sums, hlo_val momentum,
+                  learner_state *state);
+/* The dual form of such rules; `rate` [n, B, H, b, 1] is 0 where tokens are not of the document
+ * that a mini-batch ends with. */
+learner_result learner_moving_once(hlo_graph *g, const learner *l, const learner_data *data,
+                                   hlo_val rate, learner_state *state,
+                                   const hlo_scan_options *options);
+
 #endif

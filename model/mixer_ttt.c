@@ -23,13 +23,24 @@ static void layer_of(hlo_graph *g, const net_layer *l, int i, hlo_val *w, hlo_va
         *b = mixer_param(g, l, bias_names[i]);
 }
 
+static double step_of(const ttt_config *c)
+{
+    if (c->inner_step > 0)
+        return c->inner_step;
+    return c->inner_optimizer == TTT_INNER_ADAM ? 0.01 : 1;
+}
+
 static learner learner_of(hlo_graph *g, const net_layer *l)
 {
+    static const learner_rule rules[] = {LEARNER_DESCENT, LEARNER_MUON, LEARNER_ADAM};
     const ttt_config *c = l->net->config;
     int fixed = ttt_learner_first(c);
     learner made = {.n_layers = ttt_learner_layers(c) - fixed,
                     .n_fixed = fixed,
                     .swiglu = c->inner_activation == TTT_ACTIVATION_SWIGLU,
+                    .rule = rules[c->inner_optimizer],
+                    .step = step_of(c),
+                    .mini = c->mini_batch_size,
                     .momentum = c->inner_momentum,
                     .dot_loss = c->inner_loss == TTT_LOSS_DOT,
                     .products = net_compute(l->net),
@@ -215,7 +226,7 @@ static void gate_part(hlo_graph *g, const mixer_pieces *p, const layer_data *d, 
         decay = numbers_of(g, p, d->decay);
     if (d->momentum.id != 0)
         momentum = numbers_of(g, p, d->momentum);
-    learner_gate(g, data, decay, momentum, seen);
+    learner_gate(g, d->made, data, decay, momentum, seen);
 }
 
 /* Answers as [batch, n * size, hidden]; with `errors`, also what diagnostics are made of. */
@@ -371,9 +382,11 @@ static void check_spans(hlo_graph *g, const net_layer *l, int64_t time, bool fro
     int64_t spans = hlo_axes_size(g, l->net->time_axis), mini = l->net->config->mini_batch_size;
     if (spans == 1)
         return;
-    if (l->net->config->inner_decay || l->net->config->inner_momentum)
+    if (l->net->config->inner_decay || l->net->config->inner_momentum ||
+        l->net->config->inner_optimizer != TTT_INNER_SGD)
         hlo_fail(g, HLO_ERROR_UNSUPPORTED,
-                 "learners with inner_decay or inner_momentum are not split over an axis of times");
+                 "learners with inner_decay, inner_momentum or an inner_optimizer other than sgd "
+                 "are not split over an axis of times");
     else if (from_state)
         hlo_fail(g, HLO_ERROR_UNSUPPORTED,
                  "sequences that go on from a state are not split over an axis of times");
@@ -459,9 +472,17 @@ void mixer_ttt_state(net_state_table *table, const ttt_config *c)
     if (c->share_qk)
         net_state_part(table, "qk_tail",
                        HLO_SHAPE(net_state_type(table), c->conv_width - 1, c->hidden_size));
+    hlo_shape number = HLO_SHAPE(net_state_type(table), c->n_heads, 1, 1);
     weight_parts(table, c, "");
     if (c->inner_momentum)
         weight_parts(table, c, "_momentum");
+    if (c->inner_optimizer == TTT_INNER_ADAM) {
+        weight_parts(table, c, "_first");
+        weight_parts(table, c, "_second");
+        net_state_part(table, "steps", number);
+    }
+    if (c->inner_momentum && c->inner_optimizer == TTT_INNER_MUON)
+        net_state_part(table, "momentum_sum", number);
     weight_parts(table, c, "_sum");
 }
 

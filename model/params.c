@@ -161,7 +161,11 @@ static void learner(table *t)
         static const char *const biases[] = {MIXER "b1", MIXER "b2", MIXER "b3", MIXER "b4"};
         int64_t in = ttt_learner_in(c, i), out = ttt_learner_out(c, i);
         if (c->learnable_w0 || i < ttt_learner_first(c))
-            normal(t, weights[i], HLO_SHAPE(HLO_F32, heads, in, out), by_head);
+            add(t, weights[i],
+                (ttt_param){.shape = HLO_SHAPE(HLO_F32, heads, in, out),
+                            .init = TTT_INIT_NORMAL,
+                            .scale = c->inner_range > 0 ? c->inner_range : c->initializer_range,
+                            .spec = by_head});
         if (c->inner_bias)
             filled(t, biases[i], HLO_SHAPE(HLO_F32, heads, 1, out), TTT_INIT_ZEROS, by_head);
     }

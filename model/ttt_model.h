@@ -66,6 +66,13 @@ typedef enum ttt_inner_loss {
     TTT_LOSS_DOT, /* "dot": minus the product of f(key) with the value */
 } ttt_inner_loss;
 
+/* How a learner goes from gradients to weights. */
+typedef enum ttt_inner_optimizer {
+    TTT_INNER_SGD,  /* "sgd": token by token, as the paper has it */
+    TTT_INNER_MUON, /* "muon": once a mini-batch, orthogonal; norms of columns stay */
+    TTT_INNER_ADAM, /* "adam": once a mini-batch */
+} ttt_inner_optimizer;
+
 /* Everything that shapes the network. Names are those of --set and of JSON. */
 typedef struct ttt_config {
     ttt_mixer mixer;
@@ -112,6 +119,11 @@ typedef struct ttt_config {
      * parameters are. With the product as loss, learnable_lr=false and inner_norm=false that is
      * linear attention over these. */
     bool inner_last_only;
+    /* Muon and Adam move weights when a mini-batch ends: all its tokens see those it starts with.
+     * With inner_momentum Muon has the mean of a mini-batch's gates. */
+    ttt_inner_optimizer inner_optimizer;
+    double inner_step;  /* what a step of these is multiplied by; 0: 1 of Muon, 0.01 of Adam */
+    double inner_range; /* the deviation of f's first weights; 0: initializer_range */
 } ttt_config;
 
 /*

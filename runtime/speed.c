@@ -9,6 +9,37 @@ static const char call[] = "runtime";
 /* ---- arithmetic of a token ---------------------------------------------------------------------
  */
 
+/* Muon's five steps on a matrix, each three products on its shorter side, the middle one small. */
+static double orthogonal_products(double in, double out)
+{
+    double least = in < out ? in : out, most = in < out ? out : in;
+    return 5 * least * least * (2 * most + least);
+}
+
+/* Of a learner in one head: keys and queries through its layers, gradients of what learns, back
+ * through all of that but the first; scores, and answers from them. */
+static double learner_products(const ttt_config *c, double b)
+{
+    double sum = 0;
+    int first = ttt_learner_first(c), layers = ttt_learner_layers(c);
+    bool halves = c->inner_activation == TTT_ACTIVATION_SWIGLU;
+    for (int i = 0; i < layers; i++) {
+        double in = (double)ttt_learner_in(c, i), out = (double)ttt_learner_out(c, i);
+        if (i < first) {
+            sum += 2 * in * out;
+            continue;
+        }
+        sum += (i > first ? 4 : 3) * in * out;
+        if (c->inner_optimizer == TTT_INNER_SGD)
+            sum += b * (in + out) + (c->inner_momentum ? 2 * in * out : 0);
+        else if (c->inner_optimizer == TTT_INNER_MUON && halves && i < layers - 1)
+            sum += 2 * orthogonal_products(in, out / 2) / b;
+        else if (c->inner_optimizer == TTT_INNER_MUON)
+            sum += orthogonal_products(in, out) / b;
+    }
+    return sum;
+}
+
 /* Multiplications and additions of a mixer's own products in one layer, forward, a token. */
 static double mixer_flops(const ttt_config *c, int64_t time)
 {
@@ -16,11 +47,8 @@ static double mixer_flops(const ttt_config *c, int64_t time)
     double b = (double)(c->mini_batch_size == 0 ? time : c->mini_batch_size);
     switch (c->mixer) {
     case TTT_MIXER_LINEAR:
-        /* keys and queries through W, the gradient of W; scores, and answers from them */
-        return 2 * hidden * (3 * lanes + 2 * b);
     case TTT_MIXER_MLP:
-        /* four times as wide in the middle; both layers' forward, gradients and corrections */
-        return 2 * hidden * (4 * 7 * lanes + 2 * b * (1 + 4));
+        return 2 * (double)c->n_heads * learner_products(c, b);
     case TTT_MIXER_ATTENTION:
         return 2 * hidden * (double)time; /* half of a square, scores and answers */
     case TTT_MIXER_LINEAR_ATTENTION:

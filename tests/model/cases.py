@@ -149,7 +149,7 @@ def beyond():
         sequence = Sequence(37, RESETS, *ways or ([DUAL_F64, PRIMAL_F64], [F64], [F64]))
         return Case(name, mixer, backbone, {**SMALL, "mini_batch_size": 8, **fields}, [sequence], noise)
 
-    swiglu = {"inner_activation": "swiglu"}
+    swiglu, whole = {"inner_activation": "swiglu"}, {"learnable_token_idx": False}
     return [
         other("three layers", "ttt_mlp", "transformer", 0.3, ([DUAL, PRIMAL_F64], [F32], [F64]), inner_layers=3,
               inner_width=2),
@@ -168,6 +168,14 @@ def beyond():
         other("decay and momentum", "ttt_mlp", "mamba", inner_decay=True, inner_momentum=True),
         other("decay and momentum, one mini-batch", "ttt_linear", "mamba", mini_batch_size=0, learnable_token_idx=False,
               ttt_base_lr=0.1, inner_decay=True, inner_momentum=True, inner_bias=False),
+        other("muon", "ttt_linear", "mamba", inner_optimizer="muon", inner_step=0.3, **whole),
+        other("muon, swiglu, products", "ttt_mlp", "transformer", 0.3,
+              ([DUAL_F64, PRIMAL_F64], [F64, PRIMAL_F64], [F64]),
+              inner_optimizer="muon", inner_momentum=True, inner_loss="dot", inner_width=2, key_norm=True, **swiglu,
+              **whole),
+        other("adam", "ttt_linear", "transformer", 0.3, ([DUAL, DUAL_F64, PRIMAL_F64], [F64], [F64]),
+              inner_optimizer="adam", **whole),
+        other("adam", "ttt_mlp", "mamba", inner_optimizer="adam", inner_step=0.02, **swiglu, **whole),
         other("the last of three layers", "ttt_mlp", "mamba", inner_layers=3, inner_width=2, inner_last_only=True,
               inner_decay=True, learnable_w0=False),
         other("the last layer", "ttt_mlp", "transformer", 0.3, ([DUAL, PRIMAL_F64], [F32], [F64]), inner_last_only=True,

@@ -206,6 +206,59 @@ class Learner:
         return {name: slopes[name] for name in w}
 
 
+class Muon:
+    """Once a mini-batch. What Newton-Schulz steps make of a matrix is known from its singular values alone."""
+
+    STEPS = ((4.0848, -6.8946, 2.9270), (3.9505, -6.3029, 2.6377), (3.7418, -5.5913, 2.3037),
+             (2.8769, -3.1427, 1.2046), (2.8366, -3.0525, 1.2012))
+    TINY = 1e-10  # added to squares of norms
+
+    def __init__(self, config, learner):
+        self.step, self.learner, self.swiglu = config["inner_step"] or 1.0, learner, learner.swiglu
+        self.pulling = {name: np.zeros_like(a) for name, a in learner.w0.items()}
+
+    def orthogonal(self, x):
+        u, s, v = np.linalg.svd(x, full_matrices=False)
+        s = s / np.sqrt(np.sum(s * s, -1, keepdims=True) + self.TINY)
+        for a, b, c in self.STEPS:
+            s = a * s + b * s**3 + c * s**5
+        return (u * s[:, None, :]) @ v
+
+    def norms(self, w):
+        return np.sqrt(np.sum(w * w, 1, keepdims=True) + self.TINY)
+
+    def move(self, w, gradients, momentum):
+        moved = {}
+        for name, gradient in gradients.items():
+            pull = self.pulling[name] = momentum * self.pulling[name] + gradient
+            if name[0] == "b":
+                moved[name] = w[name] - pull
+                continue
+            hidden = self.swiglu and int(name[1:]) < self.learner.layers
+            pieces = [self.orthogonal(half) for half in np.split(pull, 2, -1)] if hidden else [self.orthogonal(pull)]
+            new, start = w[name] - self.step * np.concatenate(pieces, -1), self.learner.w0[name]
+            moved[name] = new / self.norms(new) * (np.sum(start * start, 1, keepdims=True) / self.norms(start))
+        return moved
+
+
+class Adam:
+    """Once a mini-batch."""
+
+    def __init__(self, config, learner):
+        self.step, self.t = config["inner_step"] or 0.01, 0
+        self.m, self.v = ({name: np.zeros_like(a) for name, a in learner.w0.items()} for _ in range(2))
+
+    def move(self, w, gradients, momentum):
+        self.t += 1
+        moved = {}
+        for name, g in gradients.items():
+            self.m[name] = 0.9 * self.m[name] + 0.1 * g
+            self.v[name] = 0.99 * self.v[name] + 0.01 * g * g
+            mean, square = self.m[name] / (1 - 0.9**self.t), self.v[name] / (1 - 0.99**self.t)
+            moved[name] = w[name] - self.step * mean / np.sqrt(square + 1e-4**2)
+        return moved
+
+
 class TTT(Heads):
     def __init__(self, config, weights):
         super().__init__(config, weights)
@@ -217,9 +270,11 @@ class TTT(Heads):
         self.begin_mini_batch(self.learner.w0)
 
         self.pulling = {name: np.zeros_like(a) for name, a in self.learner.w0.items()}
+        rule = {"sgd": None, "muon": Muon, "adam": Adam}[self.c["inner_optimizer"]]
+        self.rule = rule and rule(self.c, self.learner)
 
     def begin_mini_batch(self, w):
-        self.w_start, self.place = w, 0
+        self.w_start, self.place, self.gates = w, 0, []
         self.sum = {name: np.zeros_like(a) for name, a in w.items()}
 
     def rate(self, x):
@@ -251,26 +306,37 @@ class TTT(Heads):
         """The weights that the token at that place of the mini-batch is answered with."""
         return {name: w - self.token_scale(place) * self.sum[name] for name, w in self.w_start.items()}
 
-    def step(self, x, time):
-        q, k, v = (part[:, None, :] for part in self.project(x))
-        if self.c["key_norm"]:
-            q, k = unit(q), unit(k)
-        q, k = (rotated(part, self.place, self.c["rope_theta"]) for part in (q, k))
-        before = self.moved(self.place - 1) if self.place > 0 else self.w_start
+    def descend(self, x, k, v):
+        """Learns from a token, and returns the weights it is answered with."""
         # Everything there is of the past fades first; the gradient is of what is then left of the weights.
         decay, momentum = self.decay(x), self.momentum(x)
         self.w_start = {name: decay * w for name, w in self.w_start.items()}
         for name, slope in self.learner.gradients(self.w_start, k, v).items():
             self.pulling[name] = momentum * self.pulling[name] + self.rate(x) * slope
             self.sum[name] = decay * self.sum[name] + self.pulling[name]
-        now = self.moved(self.place)
+        return self.moved(self.place)
+
+    def gather(self, x, k, v):
+        """The same with a rule that moves weights when the mini-batch ends."""
+        self.gates.append(self.momentum(x))
+        for name, slope in self.learner.gradients(self.w_start, k, v).items():
+            self.sum[name] = self.sum[name] + self.rate(x) * slope
+        return self.w_start
+
+    def step(self, x, time):
+        q, k, v = (part[:, None, :] for part in self.project(x))
+        if self.c["key_norm"]:
+            q, k = unit(q), unit(k)
+        q, k = (rotated(part, self.place, self.c["rope_theta"]) for part in (q, k))
+        before = self.moved(self.place - 1) if self.place > 0 and not self.rule else self.w_start
+        now = (self.gather if self.rule else self.descend)(x, k, v)
         self.losses.append([self.learner.loss(w, k, v) for w in (self.learner.w0, self.w_start, before, now)])
         z = self.learner.answer(now, q)
         self.place += 1
         # Mini-batches end on the grid of absolute time, whatever documents started in between.
         size = self.c["mini_batch_size"]
         if size > 0 and time % size == size - 1:
-            self.begin_mini_batch(now)
+            self.begin_mini_batch(self.rule.move(now, self.sum, np.mean(self.gates, 0)) if self.rule else now)
         return self.output(x, z)
 
 

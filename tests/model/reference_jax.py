@@ -170,7 +170,8 @@ def inner_answer(c, weights, scale, shift, q):
 def ttt_start(c, w, length):
     start = learner_start(c, w)[0]
     nothing = jax.tree.map(jnp.zeros_like, start)
-    return {**heads_start(c, w, length), "w": start, "sum": nothing, "pull": nothing, "place": 0}
+    moments = {"second": nothing, "steps": 0.0, "gates": jnp.zeros((c["n_heads"], 1, 1))}
+    return {**heads_start(c, w, length), "w": start, "sum": nothing, "pull": nothing, "place": 0, **moments}
 
 
 def ttt_rate(c, w, x):
@@ -195,6 +196,47 @@ def ttt_gates(c, w, x):
     return decay, momentum
 
 
+def orthogonal(x):
+    """Of one head: Newton-Schulz on the wide side."""
+    if x.shape[0] > x.shape[1]:
+        return orthogonal(x.T).T
+    x = x * jax.lax.rsqrt(jnp.vdot(x, x) + 1e-10)
+    for a, b, c in ((4.0848, -6.8946, 2.9270), (3.9505, -6.3029, 2.6377), (3.7418, -5.5913, 2.3037),
+                    (2.8769, -3.1427, 1.2046), (2.8366, -3.0525, 1.2012)):
+        gram = x @ x.T
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x
+
+
+def muon(c, weights, start, state, total):
+    """A mini-batch's end: the weights after it, and what else of the state has changed."""
+    pull = jax.tree.map(lambda s, g: state["gates"] * s + g, state["pull"], total)
+
+    def matrix(name, w, begin, g):
+        if c["inner_activation"] == "swiglu" and int(name[1:]) < inner_layers(c)[-1]:
+            half = g.shape[1] // 2
+            by = jnp.concatenate([orthogonal(g[:, :half]), orthogonal(g[:, half:])], 1)
+        else:
+            by = orthogonal(g)
+        new, square = w - (c["inner_step"] or 1.0) * by, jnp.sum(begin**2, 0)
+        return new * jax.lax.rsqrt(jnp.sum(new**2, 0) + 1e-10) * square * jax.lax.rsqrt(square + 1e-10)
+
+    moved = {n: jax.vmap(functools.partial(matrix, n))(w, start[n], pull[n]) if n[0] == "W" else w - pull[n]
+             for n, w in weights.items()}
+    return moved, {"pull": pull}
+
+
+def adam(c, weights, start, state, total):
+    steps = state["steps"] + 1
+    first = jax.tree.map(lambda m, g: m + 0.1 * (g - m), state["pull"], total)
+    second = jax.tree.map(lambda v, g: v + 0.01 * (g * g - v), state["second"], total)
+
+    def moved(w, m, v):
+        return w - (c["inner_step"] or 0.01) * m / (1 - 0.9**steps) / jnp.sqrt(v / (1 - 0.99**steps) + 1e-8)
+
+    return jax.tree.map(moved, weights, first, second), {"pull": first, "second": second, "steps": steps}
+
+
 def ttt_step(c, w, state, x, time):
     state, (q, k, v) = project(c, w, state, x)
     place = state["place"]
@@ -208,13 +250,23 @@ def ttt_step(c, w, state, x, time):
     slopes = jax.vmap(lambda *a: inner_slopes(c, *a))({**fixed, **faded["w"]}, *norm, k, v)
     slopes = {name: slopes[name] for name in state["w"]}
     rate = ttt_rate(c, w, x)[:, None, None]
+    size = c["mini_batch_size"]
+    last = time % size == size - 1 if size > 0 else False
+    if c["inner_optimizer"] != "sgd":
+        total = jax.tree.map(lambda s, slope: s + rate * slope, state["sum"], slopes)
+        z = jax.vmap(lambda *a: inner_answer(c, *a))({**fixed, **state["w"]}, *norm, q)
+        state = {**state, "gates": state["gates"] + momentum / size}
+        rule = {"muon": muon, "adam": adam}[c["inner_optimizer"]]
+        moved, others = rule(c, state["w"], learner_start(c, w)[0], state, total)
+        new = {**state, **others, "w": moved, "place": -1, "gates": 0 * state["gates"],
+               "sum": jax.tree.map(jnp.zeros_like, total)}
+        state = jax.tree.map(lambda a, b: jnp.where(last, a, b), new, {**state, "sum": total})
+        return {**state, "place": state["place"] + 1}, output(c, w, x, z)
     pull = jax.tree.map(lambda s, slope: momentum * s + rate * slope, state["pull"], slopes)
     total = jax.tree.map(jnp.add, faded["sum"], pull)
     scale = jnp.maximum(0, 1 / (place + 1) + w["learnable_token_idx"][place]) if c["learnable_token_idx"] else 1.0
     now = jax.tree.map(lambda a, s: a - scale * s, faded["w"], total)
     z = jax.vmap(lambda *a: inner_answer(c, *a))({**fixed, **now}, *norm, q)
-    size = c["mini_batch_size"]
-    last = time % size == size - 1 if size > 0 else False
     state = {**state, "place": jnp.where(last, 0, place + 1), "pull": pull,
              "w": jax.tree.map(lambda a, b: jnp.where(last, a, b), now, faded["w"]),
              "sum": jax.tree.map(lambda s: jnp.where(last, 0, s), total)}

@@ -145,6 +145,45 @@ static void contradiction(const char *mixer, const char *field, const char *valu
     assert_null(ttt_config_text(&config, &error));
 }
 
+/* Learners whose parts do not go together, each with one field that is refused by name. */
+static void learners(void **state)
+{
+    static const struct {
+        const char *set[3][2], *part;
+    } wrong[] = {
+        {{{"inner_step", "0.5"}}, "inner_step"},
+        {{{"inner_optimizer", "adam"}}, "learnable_token_idx"},
+        {{{"inner_optimizer", "muon"}, {"learnable_token_idx", "false"}, {"mini_batch_size", "0"}},
+         "mini_batch_size"},
+        {{{"inner_optimizer", "muon"}, {"learnable_token_idx", "false"}, {"inner_decay", "true"}},
+         "inner_decay"},
+        {{{"inner_optimizer", "muon"}, {"learnable_token_idx", "false"}, {"learnable_w0", "false"}},
+         "learnable_w0"},
+        {{{"inner_optimizer", "adam"},
+          {"learnable_token_idx", "false"},
+          {"inner_momentum", "true"}},
+         "inner_momentum"},
+        {{{"inner_layers", "2"}, {"learnable_w0", "false"}}, "learnable_w0"},
+    };
+    ttt_error error = {""};
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        ttt_config config = preset("tiny", "ttt_linear", "mamba");
+        for (int j = 0; j < 3 && wrong[i].set[j][0] != NULL; j++)
+            assert_true(ttt_config_set(&config, wrong[i].set[j][0], wrong[i].set[j][1], &error));
+        assert_false(ttt_config_check(&config, &error));
+        ASSERT_CONTAINS(error.message, wrong[i].part);
+    }
+    ttt_config config = preset("tiny", "ttt_linear", "mamba"); /* features may be where W0 is not */
+    config.inner_layers = 2;
+    config.inner_last_only = true;
+    config.learnable_w0 = false;
+    assert_true(ttt_config_check(&config, &error));
+    refused_field("inner_layers", "5", "from 0");
+    refused_field("inner_width", "0", "from 1");
+    refused_field("inner_optimizer", "lion", "sgd, muon, adam");
+}
+
 static void contradictions(void **state)
 {
     (void)state;
@@ -214,6 +253,7 @@ static void quiet_fields(void **state)
         {"inner_decay", "true", "\"inner_decay\": true"},
         {"inner_momentum", "true", "\"inner_momentum\": true"},
         {"inner_last_only", "true", "\"inner_last_only\": true"},
+        {"inner_range", "0.1", "\"inner_range\": 0.1"},
     };
     ttt_error error = {""};
     (void)state;
@@ -350,8 +390,9 @@ int main(void)
         cmocka_unit_test(exact_sizes),    cmocka_unit_test(other_sizes),
         cmocka_unit_test(wrong_presets),  cmocka_unit_test(fields),
         cmocka_unit_test(contradictions), cmocka_unit_test(there_and_back),
-        cmocka_unit_test(quiet_fields),   cmocka_unit_test(foreign_file),
-        cmocka_unit_test(hostile_files),  cmocka_unit_test(files),
+        cmocka_unit_test(quiet_fields),   cmocka_unit_test(learners),
+        cmocka_unit_test(foreign_file),   cmocka_unit_test(hostile_files),
+        cmocka_unit_test(files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
