@@ -44,7 +44,7 @@ rm -rf "$demo"
 show tools/corpus.sh "$demo"
 show build/ttt data prepare --tokenizer bytes --validation 0.1 --out "$demo/data" "$demo/kjv.jsonl"
 train=(build/ttt train --preset tiny --data "$demo/data" --run "$demo/run" --steps 300 --eval-every 50 --log-every 25 --resume auto)
-show timeout --preserve-status -s TERM 50 "${train[@]}"
+show timeout --foreground --preserve-status -s TERM 50 "${train[@]}" # else it sends the signal twice, which is "at once"
 show "${train[@]}"
 show build/ttt eval --model "$demo/run" --data "$demo/data" --context 1024 --sequences 16 --path stream --span 256
 
