@@ -36,6 +36,27 @@ static const rung rungs[] = {
      false},
     {"rate", "+ learnable rate", "ttt_linear", "transformer", NULL, 11.99, "mini", false},
     {"mamba", "+ Mamba backbone: TTT-Linear", "ttt_linear", "mamba", NULL, 11.09, "rate", false},
+    /* Learners of the same backbone, beside the last rung. */
+    {"mlp", "TTT-MLP", "ttt_mlp", "mamba", NULL, 0, "mamba", false},
+    {"decay", "TTT-Linear with decay", "ttt_linear", "mamba", "inner_decay=true", 0, "mamba",
+     false},
+    {"delta", "Gated delta rule, b = 1", "ttt_linear", "mamba",
+     "inner_decay=true mini_batch_size=1 inner_norm=false inner_bias=false key_norm=true "
+     "learnable_token_idx=false ttt_base_lr=64",
+     0, "mamba", false},
+    {"momentum", "TTT-Linear with momentum", "ttt_linear", "mamba", "inner_momentum=true", 0,
+     "mamba", false},
+    {"deep", "TTT-MLP of three layers", "ttt_mlp", "mamba", "inner_layers=3", 0, "mlp", false},
+    {"lact", "SwiGLU and Muon, b = 64 (LaCT)", "ttt_mlp", "mamba",
+     "inner_activation=swiglu inner_loss=dot inner_optimizer=muon key_norm=true inner_norm=false "
+     "inner_bias=false mini_batch_size=64 learnable_token_idx=false",
+     0, "mlp", false},
+    {"adam", "TTT-Linear by Adam", "ttt_linear", "mamba",
+     "inner_optimizer=adam learnable_token_idx=false", 0, "mamba", false},
+    {"features", "TTT as linear attention", "ttt_mlp", "mamba",
+     "inner_last_only=true inner_loss=dot inner_norm=false learnable_lr=false "
+     "learnable_token_idx=false",
+     0, "mlp", false},
 };
 enum { N_RUNGS = sizeof rungs / sizeof *rungs };
 
