@@ -169,14 +169,8 @@ char *ttt_config_show(const ttt_config *config, ttt_error *error)
 static bool left_out(const ttt_config *config, const ttt__field *field)
 {
     ttt_config usual;
-    if (!field->quiet)
-        return false;
     ttt__config_defaults(&usual, config->mixer);
-    json_t *here = ttt__field_json(config, field), *there = ttt__field_json(&usual, field);
-    bool same = json_equal(here, there) == 1;
-    json_decref(here);
-    json_decref(there);
-    return same;
+    return field->quiet && ttt__field_same(config, &usual, field);
 }
 
 char *ttt_config_text(const ttt_config *config, ttt_error *error)

@@ -42,6 +42,7 @@ const char *ttt__field_wants(const ttt__field *field, const json_t *value);
 /* All numbers are in their ranges, and all enums have words. */
 bool ttt__fields_check(const void *record, const ttt__field *fields, size_t count,
                        ttt_error *error);
+bool ttt__field_same(const void *record, const void *other, const ttt__field *field);
 /* One field's value, NULL when out of memory; all of them by name into an object. The record must
  * be good by ttt__fields_check. */
 json_t *ttt__field_json(const void *record, const ttt__field *field);

@@ -231,6 +231,22 @@ json_t *ttt__field_json(const void *record, const ttt__field *field)
     return NULL;
 }
 
+bool ttt__field_same(const void *record, const void *other, const ttt__field *field)
+{
+    const void *one = place_of(record, field), *two = place_of(other, field);
+    switch (field->kind) {
+    case TTT__INT:
+        return *(const int64_t *)one == *(const int64_t *)two;
+    case TTT__REAL:
+        return *(const double *)one == *(const double *)two;
+    case TTT__BOOL:
+        return *(const bool *)one == *(const bool *)two;
+    case TTT__WORD:
+        return word_number(record, field) == word_number(other, field);
+    }
+    return false;
+}
+
 bool ttt__fields_put(const void *record, const ttt__field *fields, size_t count, json_t *object)
 {
     bool ok = object != NULL;

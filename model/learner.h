@@ -5,8 +5,9 @@
  * them: K = 1 is TTT-Linear, K = 2 TTT-MLP. Without the norm it is f(z) = res(z). It learns by
  * descent on half the squared error of f(key) against the value; gradients are taken at the weights
  * that a mini-batch starts with. That is the paper's. Activation and loss may be others, weights
- * may decay and gradients have momentum (learner_gates.c). It is described once and has two forms
- * that compute the same:
+ * may decay and gradients have momentum (learner_gates.c), layers in front may not learn at all,
+ * and rules other than descent move weights once a mini-batch (learner_rule.c). It is described
+ * once and has two forms that compute the same:
  *
  *  - dual: a mini-batch of tokens at once, by matrix products alone; no weights but those at the
  *    ends of mini-batches ever exist;
@@ -31,10 +32,11 @@ typedef struct learner {
     /* Layers in front of them that do not learn: what goes through those is a learner's input. */
     int n_fixed;
     hlo_val fixed_w[LEARNER_MAX_LAYERS], fixed_b[LEARNER_MAX_LAYERS];
-    hlo_val norm_scale,
-        norm_bias; /* [H, d], not trained at test time; null: no norm, no residual */
-    bool swiglu;   /* between layers, in place of GELU: layers before the last give 2 m, in
-                      halves, of which m go on */
+    /* [H, d], not trained at test time; null: no norm, no residual */
+    hlo_val norm_scale, norm_bias;
+    /* Between layers, in place of GELU: layers before the last give two halves, of which one's
+     * width goes on. */
+    bool swiglu;
     learner_rule rule;
     double step;       /* what a rule other than descent multiplies its step by */
     int64_t mini;      /* tokens of a mini-batch; only those rules need it here */
@@ -55,8 +57,7 @@ typedef struct learner_weights {
 
 typedef struct learner_state {
     learner_weights now;
-    learner_weights
-        first; /* what goes on pulling: the momentum, or Adam's first moments; or null */
+    learner_weights first;  /* the momentum, or Adam's first moments, or null */
     learner_weights second; /* Adam's second moments, or null */
     hlo_val steps;          /* that Adam has done [B, H, 1, 1], or null */
     /* Of one token at a time, Muon and momentum: the sum of the mini-batch's gates so far, each

@@ -404,9 +404,10 @@ static void check_spans(hlo_graph *g, const net_layer *l, int64_t time, bool fro
 /* Gates [batch, time, heads], or null, with a dimension of lanes. */
 static hlo_val by_time(hlo_graph *g, hlo_val gate)
 {
+    if (gate.id == 0)
+        return gate;
     const hlo_shape *s = hlo_shape_of(g, gate);
-    return gate.id == 0 ? gate
-                        : hlo_reshape(g, gate, HLO_DIMS(s->dims[0], s->dims[1], s->dims[2], 1));
+    return hlo_reshape(g, gate, HLO_DIMS(s->dims[0], s->dims[1], s->dims[2], 1));
 }
 
 hlo_val mixer_ttt(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position, hlo_val *state)
@@ -565,9 +566,10 @@ static hlo_val called_step(hlo_graph *g, const net_layer *l, const mixer_heads *
 /* A gate by its logarithm [batch, heads], or null. */
 static hlo_val gate_of(hlo_graph *g, hlo_val log)
 {
+    if (log.id == 0)
+        return log;
     const hlo_shape *s = hlo_shape_of(g, log);
-    return log.id == 0 ? log
-                       : hlo_exp(g, hlo_reshape(g, log, HLO_DIMS(s->dims[0], s->dims[1], 1, 1)));
+    return hlo_exp(g, hlo_reshape(g, log, HLO_DIMS(s->dims[0], s->dims[1], 1, 1)));
 }
 
 hlo_val mixer_ttt_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position,

@@ -20,9 +20,9 @@
  *     }
  *
  * Numerics follow the public reference implementation to the letter; the paper's own forms, where
- * they differ, are options. Configurations and parameters are plain data; graphs are described,
- * never run here. Functions that can fail return false or NULL and fill in a ttt_error; graph
- * building fails as hlo_builder does, by the graph's sticky error.
+ * they differ, and learners that came after it are options. Configurations and parameters are plain
+ * data; graphs are described, never run here. Functions that can fail return false or NULL and fill
+ * in a ttt_error; graph building fails as hlo_builder does, by the graph's sticky error.
  */
 #ifndef MODEL_TTT_MODEL_H
 #define MODEL_TTT_MODEL_H
@@ -290,7 +290,9 @@ typedef struct ttt_diagnostics {
     /*
      * [layers, 4, time]: the mean squared error of a token's reconstruction by the learner as it
      * started (W0), as it was at the start of the mini-batch, just before learning from that token,
-     * and just after: l(W0; x_t), …, l(W_{t-1}; x_t), l(W_t; x_t).
+     * and just after: l(W0; x_t), …, l(W_{t-1}; x_t), l(W_t; x_t). With decay the second is of what
+     * is left of those weights; with Muon or Adam the last three are one. With inner_loss=dot it is
+     * minus the mean product of res, normed, with the value.
      */
     hlo_val inner_loss;
     hlo_val rate;       /* [layers, 3]: mean, least and largest of the rates */
@@ -328,8 +330,9 @@ hlo_val ttt_losses(hlo_graph *g, const ttt_net *net, const ttt_input *in, hlo_va
 typedef struct ttt_state_part {
     /*
      * "position" s32 [batch], the number of tokens so far; for learners "place", those of this
-     * mini-batch so far; then for each layer "layers.3.W1", stacked "layers.*.W1". A document that
-     * starts within a sequence starts all but the position anew.
+     * mini-batch so far; then for each layer "layers.3.W1", stacked "layers.*.W1", what learners
+     * keep beside weights, "layers.3.W1_momentum", and sums of gradients, "layers.3.W1_sum". A
+     * document that starts within a sequence starts all but the position anew.
      */
     const char *name;
     hlo_shape shape; /* [batch, …], stacked [layers, batch, …] */

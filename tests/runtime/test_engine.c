@@ -10,13 +10,37 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-enum { VOCAB = 61, TIME = 70, SEQUENCES = 3, MIXERS = 6 };
+enum { VOCAB = 61, TIME = 70, SEQUENCES = 3, MIXERS = 9, PLAIN = 6 };
 
 static const struct {
-    const char *mixer, *backbone, *mini;
-} networks[MIXERS] = {{"ttt_linear", "mamba", "8"},      {"ttt_mlp", "transformer", "8"},
-                      {"attention", "transformer", "8"}, {"linear_attention", "mamba", "8"},
-                      {"mamba", "mamba", "8"},           {"ttt_linear", "transformer", "0"}};
+    const char *mixer, *backbone, *mini, *set[4][2];
+} networks[MIXERS] = {
+    {"ttt_linear", "mamba", "8"},
+    {"ttt_mlp", "transformer", "8"},
+    {"attention", "transformer", "8"},
+    {"linear_attention", "mamba", "8"},
+    {"mamba", "mamba", "8"},
+    {"ttt_linear", "transformer", "0", {{"learnable_token_idx", "false"}}},
+    /* learners that carry more than weights */
+    {"ttt_linear",
+     "mamba",
+     "8",
+     {{"inner_decay", "true"}, {"inner_momentum", "true"}, {"n_layers", "1"}}},
+    {"ttt_linear",
+     "transformer",
+     "8",
+     {{"inner_optimizer", "muon"},
+      {"inner_momentum", "true"},
+      {"learnable_token_idx", "false"},
+      {"n_layers", "1"}}},
+    {"ttt_mlp",
+     "transformer",
+     "8",
+     {{"inner_optimizer", "adam"},
+      {"inner_activation", "swiglu"},
+      {"learnable_token_idx", "false"},
+      {"n_layers", "1"}}},
+};
 
 static char folder[PATH_MAX];
 static ttt_place *place;
@@ -41,9 +65,10 @@ static ttt_config config_of(int which)
                                   &error));
     for (size_t i = 0; i < sizeof small / sizeof *small; i++)
         assert_true(ttt_config_set(&config, small[i][0], small[i][1], &error));
-    if (strcmp(networks[which].mini, "0") == 0)
-        config.learnable_token_idx = false;
     assert_true(ttt_config_set(&config, "mini_batch_size", networks[which].mini, &error));
+    for (int i = 0; i < 4 && networks[which].set[i][0] != NULL; i++)
+        assert_true(
+            ttt_config_set(&config, networks[which].set[i][0], networks[which].set[i][1], &error));
     return config;
 }
 
@@ -148,7 +173,7 @@ static void one_token_after_another(void **state)
 {
     (void)state;
     float logits[VOCAB];
-    for (int w = 0; w < MIXERS; w++) {
+    for (int w = 0; w < PLAIN; w++) {
         ttt_engine *engine = open_engine(w, 1, TIME);
         ASSERT_OK(ttt_engine_feed(engine, 0, tokens[1], 21, logits));
         for (int64_t n = 22; n <= TIME; n++) {
@@ -167,7 +192,7 @@ static void side_by_side(void **state)
 {
     (void)state;
     static float logits[SEQUENCES][VOCAB];
-    for (int w = 0; w < MIXERS; w++) {
+    for (int w = 0; w < PLAIN; w++) {
         int64_t at[SEQUENCES] = {7, 16, 33};
         ttt_engine *engine = open_engine(w, SEQUENCES, TIME);
         for (int s = 0; s < SEQUENCES; s++) {
