@@ -96,12 +96,15 @@ static pjrt_status *make_folder(const char *path)
     return NULL;
 }
 
-/* What is there is left alone, and checked: other texts or another vocabulary are refused. */
+/* What is there is left alone; with --corpus other texts than before are refused. */
 static pjrt_status *make_data(const reproduce *r)
 {
     char folder[PATH_MAX], made[PATH_MAX], tokenizer[PATH_MAX];
     text_list texts;
     ttt_prepare_report report;
+    snprintf(folder, sizeof folder, "%s/index.json", r->data);
+    if (r->options->corpus.count == 0 && access(folder, R_OK) == 0)
+        return NULL;
     snprintf(folder, sizeof folder, "%s/data", r->out);
     PJRT_TRY(make_folder(folder));
     PJRT_TRY(find_texts(r, folder, made, &texts));
