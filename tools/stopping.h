@@ -7,7 +7,8 @@
 /* How often the process was told to stop. */
 extern atomic_int stopping;
 
-/* From now on the first signal is counted; a second one ends the process at once. */
+/* From now on signals are counted; one that comes half a second after the first ends the process at
+ * once. */
 void stopping_watch(void);
 
 #endif

@@ -191,9 +191,8 @@ static pjrt_status *set_field(train_merged *m, const char *text, bool *warmup)
     const char *equals = strchr(text, '=');
     snprintf(name, sizeof name, "%.*s", (int)(equals - text), text);
     *warmup |= strcmp(name, "warmup_steps") == 0;
-    bool ok = recipe_has(name)
-                  ? ttt_recipe_set(&m->options.recipe, name, equals + 1, &error)
-                  : ttt_config_set(&m->options.config, name, equals + 1, &error);
+    bool ok = recipe_has(name) ? ttt_recipe_set(&m->options.recipe, name, equals + 1, &error)
+                               : ttt_config_set(&m->options.config, name, equals + 1, &error);
     return ok ? NULL : ttt_failed(&error);
 }
 
