@@ -7,7 +7,8 @@
 #include <unistd.h>
 
 atomic_int stopping;
-static atomic_long first; /* when it was told so first, in milliseconds */
+static atomic_int first; /* the signal that told it so first */
+static atomic_long when; /* in milliseconds */
 
 static long milliseconds(void)
 {
@@ -16,14 +17,16 @@ static long milliseconds(void)
     return (long)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* One request may come twice: timeout and shells signal a process and then its group. */
+/* One request may come twice: `timeout` signals a process, and then its group. */
 static void on_signal(int number)
 {
     enum { SAME_REQUEST = 500 };
-    if (atomic_fetch_add(&stopping, 1) == 0)
-        first = milliseconds();
-    else if (milliseconds() - first > SAME_REQUEST)
+    if (atomic_fetch_add(&stopping, 1) == 0) {
+        first = number;
+        when = milliseconds();
+    } else if (number != first || milliseconds() - when > SAME_REQUEST) {
         _exit(128 + number);
+    }
 }
 
 void stopping_watch(void)

@@ -7,8 +7,8 @@
 /* How often the process was told to stop. */
 extern atomic_int stopping;
 
-/* From now on signals are counted; one that comes half a second after the first ends the process at
- * once. */
+/* From now on signals are counted. A second one ends the process at once, unless it is the same
+ * again within half a second. */
 void stopping_watch(void);
 
 #endif

@@ -146,6 +146,14 @@ def test_stops():
     p.send_signal(signal.SIGCONT)
     p.communicate(timeout=60)
     check("a second signal ends it at once", p.returncode in (128 + signal.SIGINT, 128 + signal.SIGTERM), p.returncode)
+    p = start(folder, *more)
+    for _ in range(6):
+        p.stdout.readline()
+    p.send_signal(signal.SIGTERM)  # as `timeout` does: the process, and a moment later its group
+    time.sleep(0.01)
+    p.send_signal(signal.SIGTERM)
+    p.communicate(timeout=60)
+    check("one request that comes twice is one", p.returncode == 0, p.returncode)
 
 
 def test_two_trainers():
