@@ -32,7 +32,10 @@ static const cmd_option options[] = {
      .most = 1 << 24},
     {"context", "N", CMD_NUMBER, AT(context), "tokens of a sequence, instead of the scale's",
      .most = 1 << 20},
-    {"rows", "LIST", CMD_TEXT, AT(rows), "of the ladder, by their names, as in norm,mini,rate"},
+    {"rows", "LIST", CMD_TEXT, AT(rows),
+     "of the ladder: paper, later (learners of later papers, beside TTT-Linear and TTT-MLP), all, "
+     "or names, as in norm,mini,rate",
+     .usual = "paper"},
     {"contexts", "LIST", CMD_CUSTOM, AT(contexts),
      "of context, position and latency, instead of the scale's, as in 128,512,2048",
      .set = int_list_parse, .what = "a list of numbers"},

@@ -42,31 +42,61 @@ static const rung rungs[] = {
      false},
     {"delta", "Gated delta rule, b = 1", "ttt_linear", "mamba",
      "inner_decay=true mini_batch_size=1 inner_norm=false inner_bias=false key_norm=true "
-     "learnable_token_idx=false ttt_base_lr=64",
+     "learnable_token_idx=false ttt_base_lr=64 rope_theta=0",
      0, "mamba", false},
     {"momentum", "TTT-Linear with momentum", "ttt_linear", "mamba", "inner_momentum=true", 0,
      "mamba", false},
-    {"deep", "TTT-MLP of three layers", "ttt_mlp", "mamba", "inner_layers=3", 0, "mlp", false},
-    {"lact", "SwiGLU and Muon, b = 64 (LaCT)", "ttt_mlp", "mamba",
-     "inner_activation=swiglu inner_loss=dot inner_optimizer=muon key_norm=true inner_norm=false "
-     "inner_bias=false mini_batch_size=64 learnable_token_idx=false",
-     0, "mlp", false},
+    {"gates", "TTT-MLP, decay and momentum", "ttt_mlp", "mamba",
+     "inner_decay=true inner_momentum=true", 0, "mlp", false},
     {"adam", "TTT-Linear by Adam", "ttt_linear", "mamba",
      "inner_optimizer=adam learnable_token_idx=false", 0, "mamba", false},
+    {"deep", "TTT-MLP of three layers", "ttt_mlp", "mamba", "inner_layers=3 inner_width=2", 0,
+     "mlp", false},
     {"features", "TTT as linear attention", "ttt_mlp", "mamba",
-     "inner_last_only=true inner_loss=dot inner_norm=false learnable_lr=false "
+     "inner_last_only=true inner_loss=dot inner_norm=false learnable_w0=false learnable_lr=false "
+     "learnable_token_idx=false rope_theta=0 key_norm=true ttt_base_lr=0.1 mini_batch_size=64 "
+     "inner_range=0.1",
+     0, "mlp", false},
+    {"lact", "SwiGLU and Muon, b = 64 (LaCT)", "ttt_mlp", "mamba",
+     "inner_activation=swiglu inner_width=2 inner_loss=dot inner_optimizer=muon key_norm=true "
+     "inner_norm=false inner_bias=false inner_range=0.1 rope_theta=0 mini_batch_size=64 "
      "learnable_token_idx=false",
      0, "mlp", false},
 };
 enum { N_RUNGS = sizeof rungs / sizeof *rungs };
 
-/* Whether the list "a,b" has it. */
-static bool listed(const char *list, const char *name)
+static bool is_word(const char *at, size_t size, const char *word)
 {
-    size_t size = strlen(name);
-    for (const char *at = list; *at != '\0'; at += strcspn(at, ",")) {
-        at += *at == ',';
-        if (strncmp(at, name, size) == 0 && (at[size] == ',' || at[size] == '\0'))
+    return strlen(word) == size && memcmp(word, at, size) == 0;
+}
+
+/* Whether a word of --rows means this rung: its name, or a group that it is in. What came later is
+ * beside the two of the paper's learners that it is compared with. */
+static bool means(const char *at, size_t size, const rung *which)
+{
+    bool later = which->paper == 0, beside = strcmp(which->name, "mamba") == 0;
+    return is_word(at, size, which->name) || is_word(at, size, "all") ||
+           (is_word(at, size, "paper") && !later) ||
+           (is_word(at, size, "later") && (later || beside));
+}
+
+/* The next word of "a,b" with its size; NULL at the end. */
+static const char *next_word(const char **list, size_t *size)
+{
+    const char *word = *list;
+    if (word == NULL || *word == '\0')
+        return NULL;
+    *size = strcspn(word, ",");
+    *list = word + *size + (word[*size] == ',');
+    return word;
+}
+
+static bool chosen(const char *rows, const rung *which)
+{
+    size_t size;
+    const char *list = rows == NULL ? "paper" : rows, *word;
+    while ((word = next_word(&list, &size)) != NULL) {
+        if (means(word, size, which))
             return true;
     }
     return false;
@@ -74,15 +104,14 @@ static bool listed(const char *list, const char *name)
 
 const char *reproduce_unknown_row(const char *rows)
 {
-    for (const char *at = rows; at != NULL && *at != '\0'; at += *at == ',') {
-        size_t size = strcspn(at, ",");
+    size_t size;
+    const char *word;
+    while ((word = next_word(&rows, &size)) != NULL) {
         int i = 0;
-        while (i < N_RUNGS &&
-               (strlen(rungs[i].name) != size || memcmp(rungs[i].name, at, size) != 0))
+        while (i < N_RUNGS && !means(word, size, &rungs[i]))
             i++;
         if (i == N_RUNGS)
-            return at;
-        at += size;
+            return word;
     }
     return NULL;
 }
@@ -101,7 +130,7 @@ static int jobs(const reproduce *r, reproduce_job *list)
 {
     int count = 0;
     for (int i = 0; i < N_RUNGS; i++) {
-        if (r->options->rows != NULL && !listed(r->options->rows, rungs[i].name))
+        if (!chosen(r->options->rows, &rungs[i]))
             continue;
         reproduce_job *job = &list[count++];
         *job = (reproduce_job){
@@ -177,6 +206,8 @@ static void add_verdicts(const ladder *l, markup *m)
             markup_add(&against, " \"%s\" changed the perplexity by %+.2f%s.", at->label, change,
                        small ? ", which is within the spread" : "");
     }
+    if (all == 0)
+        return;
     markup_add(m, "Of %d steps with a direction in the paper, %d went the same way.%s", all, agree,
                agree == all ? "" : " Not so:");
     if (against.buffer.text != NULL)
