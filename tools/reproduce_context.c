@@ -156,11 +156,10 @@ static pjrt_status *conclude_context(reproduce *r, const reproduce_job *list,
     report->rows = json_array();
     for (int i = 0; i < count; i++) {
         const json_t *run = json_array_get(results[i].runs, 0);
-        const json_t *network = json_object_get(json_object_get(run, "settings"), "network");
         json_t *row = json_pack("{s:s, s:I, s:f, s:f, s:f}", "label", list[i].label, "context",
                                 (json_int_t)list[i].context, "perplexity", results[i].perplexity,
                                 "spread", results[i].spread, "loss", results[i].loss);
-        json_object_set(row, "width", json_object_get(network, "intermediate_size"));
+        json_object_set(row, "width", json_object_get(run, "width"));
         json_object_set(row, "flops_per_token", json_object_get(run, "flops_per_token"));
         json_array_append_new(report->rows, row);
     }

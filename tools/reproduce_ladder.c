@@ -180,9 +180,7 @@ static json_t *row_json(const ladder *l, int i)
                         other == NULL ? json_string("")
                                       : json_real(mine->perplexity - other->perplexity));
     json_object_set_new(row, "paper", at->paper > 0 ? json_real(at->paper) : json_string(""));
-    json_object_set(row, "parameters",
-                    json_object_get(json_object_get(json_object_get(run, "settings"), "network"),
-                                    "parameters"));
+    json_object_set(row, "parameters", json_object_get(run, "parameters"));
     json_object_set(row, "seconds", json_object_get(run, "seconds"));
     return row;
 }

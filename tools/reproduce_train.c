@@ -31,13 +31,15 @@ static pjrt_status *set_fields(ttt_config *config, const char *sets)
     return NULL;
 }
 
-static pjrt_status *arithmetic(const ttt_config *config, int64_t time, double *flops)
+static pjrt_status *arithmetic(const ttt_config *config, int64_t time, double *flops,
+                               int64_t *parameters)
 {
     ttt_error error;
     ttt_params *params = ttt_params_new(config, TTT_STACKED, &error);
     if (params == NULL)
         return ttt_failed(&error);
     *flops = ttt_flops_per_token(config, params, time);
+    *parameters = params->elements;
     ttt_params_free(params);
     return NULL;
 }
@@ -49,15 +51,16 @@ static pjrt_status *match_mamba(const reproduce *r, ttt_config *config)
     ttt_config mamba;
     ttt_error error;
     double target = 0, flops = 0;
+    int64_t parameters;
     if (!ttt_config_preset(&mamba, r->scale.preset, "mamba", "mamba", &error))
         return ttt_failed(&error);
     mamba.vocab_size = r->vocab;
-    PJRT_TRY(arithmetic(&mamba, r->scale.context, &target));
+    PJRT_TRY(arithmetic(&mamba, r->scale.context, &target, &parameters));
     int64_t low = 1, high = 4 * config->hidden_size; /* in steps: what is searched lies between */
     while (low < high) {
         int64_t middle = (low + high) / 2;
         config->intermediate_size = middle * STEP;
-        PJRT_TRY(arithmetic(config, r->scale.context, &flops));
+        PJRT_TRY(arithmetic(config, r->scale.context, &flops, &parameters));
         if (flops < target)
             low = middle + 1;
         else
@@ -104,11 +107,12 @@ pjrt_status *reproduce_settings(const reproduce *r, const reproduce_job *job, in
     return NULL;
 }
 
-/* Both as JSON, which tells one run from another. */
+/* Both as JSON, which tells one run from another; the network as in its config.json, which is the
+ * same from version to version. */
 static pjrt_status *settings_json(const ttt_config *config, const ttt_recipe *recipe, json_t **out)
 {
     ttt_error error;
-    char *network = ttt_config_show(config, &error), *training = ttt_recipe_text(recipe, &error);
+    char *network = ttt_config_text(config, &error), *training = ttt_recipe_text(recipe, &error);
     *out = json_object();
     json_object_set_new(*out, "network", network == NULL ? NULL : json_loads(network, 0, NULL));
     json_object_set_new(*out, "recipe", training == NULL ? NULL : json_loads(training, 0, NULL));
@@ -293,14 +297,17 @@ static pjrt_status *write_result(job_run *j, json_t **out)
     char part[PATH_MAX + 8];
     double flops = 0, tokens = (double)(j->recipe.steps * j->recipe.batch_tokens);
     const ttt_evaluation *e = &j->found;
-    PJRT_TRY(arithmetic(&j->config, j->recipe.sequence_length, &flops));
+    int64_t parameters = 0;
+    PJRT_TRY(arithmetic(&j->config, j->recipe.sequence_length, &flops, &parameters));
     *out = json_pack(
-        "{s:s, s:s, s:i, s:O, s:f, s:o, s:o, s:o, s:f, s:f, s:f, s:I, s:s, s:o}", "name",
-        j->job->name, "label", j->job->label, "seed", j->seed, "settings", j->settings, "loss",
-        isfinite(e->loss) ? e->loss : 1e9, "loss_error", cmd_json_number(e->error), "perplexity",
-        cmd_json_number(exp(e->loss)), "by_position", numbers(e->by_position, e->time), "tokens",
-        tokens, "flops_per_token", flops, "seconds", ttt_goodput_total(&j->summary.goodput),
-        "skipped", (json_int_t)j->summary.skipped, "version", TTT_VERSION, "tokens_per_second",
+        "{s:s, s:I, s:I, s:s, s:i, s:O, s:f, s:o, s:o, s:o, s:f, s:f, s:f, s:I, s:s, s:o}", "name",
+        j->job->name, "parameters", (json_int_t)parameters, "width",
+        (json_int_t)j->config.intermediate_size, "label", j->job->label, "seed", j->seed,
+        "settings", j->settings, "loss", isfinite(e->loss) ? e->loss : 1e9, "loss_error",
+        cmd_json_number(e->error), "perplexity", cmd_json_number(exp(e->loss)), "by_position",
+        numbers(e->by_position, e->time), "tokens", tokens, "flops_per_token", flops, "seconds",
+        ttt_goodput_total(&j->summary.goodput), "skipped", (json_int_t)j->summary.skipped,
+        "version", TTT_VERSION, "tokens_per_second",
         cmd_json_number((double)j->recipe.batch_tokens / j->summary.step_seconds));
     if (*out == NULL)
         return PJRT_NO_MEMORY("ttt");
@@ -409,6 +416,20 @@ size_t reproduce_series(const reproduce_result *result, const char *name, double
 /* ---- as a script -------------------------------------------------------------------------------
  */
 
+/* All fields of both by the names of --set. */
+static pjrt_status *fields_json(const ttt_config *config, const ttt_recipe *recipe, json_t **out)
+{
+    ttt_error error;
+    char *network = ttt_config_show(config, &error), *training = ttt_recipe_text(recipe, &error);
+    json_t *rest = training == NULL ? NULL : json_loads(training, 0, NULL);
+    *out = network == NULL ? NULL : json_loads(network, 0, NULL);
+    bool made = *out != NULL && rest != NULL && json_object_update(*out, rest) == 0;
+    json_decref(rest);
+    free(network);
+    free(training);
+    return made ? NULL : PJRT_NO_MEMORY("ttt");
+}
+
 /* Every field that is not the preset's, as --set. */
 static void print_sets(const json_t *wanted, const json_t *usual)
 {
@@ -430,28 +451,28 @@ static pjrt_status *print_seed(const reproduce *r, const reproduce_job *job, int
     ttt_config config, usual;
     ttt_recipe recipe, usual_recipe;
     ttt_error error;
-    json_t *wanted, *given;
+    json_t *wanted = NULL, *given = NULL;
     const char *mesh = r->options->mesh;
     PJRT_TRY(reproduce_settings(r, job, seed, &config, &recipe));
     if (!ttt_config_preset(&usual, r->scale.preset, job->mixer, job->backbone, &error) ||
         !ttt_recipe_preset(&usual_recipe, r->scale.preset, job->mixer, &error))
         return ttt_failed(&error);
     usual.vocab_size = r->vocab;
-    PJRT_TRY(settings_json(&config, &recipe, &wanted));
-    pjrt_status *st = settings_json(&usual, &usual_recipe, &given);
+    pjrt_status *st = fields_json(&config, &recipe, &wanted);
+    if (st == NULL)
+        st = fields_json(&usual, &usual_recipe, &given);
     if (st == NULL) {
         printf("ttt train --preset %s --mixer %s --backbone %s", r->scale.preset, job->mixer,
                job->backbone);
         if (job->start[0] != '\0')
             printf(" --model '%s/runs/%s-s%d'", r->out, job->start, seed);
-        print_sets(json_object_get(wanted, "network"), json_object_get(given, "network"));
-        print_sets(json_object_get(wanted, "recipe"), json_object_get(given, "recipe"));
+        print_sets(wanted, given);
         printf(" --dtype %s%s%s --no-eval --keep 1 --resume auto --data '%s' --run "
                "'%s/runs/%s-s%d'\n",
                hlo_type_name(r->options->dtype), mesh == NULL ? "" : " --mesh ",
                mesh == NULL ? "" : mesh, r->data, r->out, job->name, seed);
-        json_decref(given);
     }
+    json_decref(given);
     json_decref(wanted);
     return st;
 }
