@@ -235,7 +235,6 @@ static pjrt_status *draw(const ladder *l, reproduce_report *report)
 {
     chart_bar bars[REPRODUCE_MOST_JOBS];
     char words[REPRODUCE_MOST_JOBS][32];
-    double least = INFINITY;
     for (int i = 0; i < l->count; i++) {
         const reproduce_result *mine = &l->results[i];
         snprintf(words[i], sizeof words[i], "%.2f", mine->perplexity);
@@ -244,7 +243,6 @@ static pjrt_status *draw(const ladder *l, reproduce_report *report)
                               .spread = mine->spread,
                               .words = words[i],
                               .colour = rung_of(&l->jobs[i])->paper > 0 ? 1 : 2};
-        least = fmin(least, mine->perplexity);
     }
     reproduce_picture *p = &report->pictures[report->n_pictures++];
     *p = (reproduce_picture){.suffix = "", .about = "Perplexity of each rung of the ladder"};
@@ -252,7 +250,6 @@ static pjrt_status *draw(const ladder *l, reproduce_report *report)
                                          .label = "perplexity",
                                          .bars = bars,
                                          .count = (size_t)l->count,
-                                         .from = isfinite(least) ? floor(0.8 * least) : 0,
                                          .digits = 2},
                       &p->svg);
 }
