@@ -17,7 +17,7 @@ static const reproduce_scale scales[] = {
      .context_steps = 250,
      .finetune_lr = 3e-4,
      .latency_preset = "small",
-     .latencies = {128, 512, 2048, 8192},
+     .latencies = {512, 2048, 8192},
      .latency_batches = {1, 8}},
     /* A night. */
     {.name = "small",
@@ -32,7 +32,7 @@ static const reproduce_scale scales[] = {
      .context_steps = 1000,
      .finetune_lr = 3e-4,
      .latency_preset = "125m",
-     .latencies = {128, 512, 2048, 8192, 32768},
+     .latencies = {512, 2048, 8192, 32768},
      .latency_batches = {1, 8, 32}},
     /* The paper's own, for a pod: the recipe is the preset's. */
     {.name = "paper",

@@ -133,8 +133,10 @@ typedef struct latency {
 
 static int latency_measurements(const reproduce *r)
 {
-    (void)r;
-    return N_NETWORKS;
+    int contexts = 0;
+    while (r->scale.latencies[contexts] > 0)
+        contexts++;
+    return N_NETWORKS * contexts;
 }
 
 /* A folder with a network before training: times do not depend on what it learnt. */
@@ -163,41 +165,35 @@ static pjrt_status *start_model(reproduce *r, int which, char folder[PATH_MAX])
     return st;
 }
 
-/* Reading from the start at every context, then making at every depth, alone and side by side. */
-static pjrt_status *measure_network(reproduce *r, int which, const char *folder, latency *l)
+/* Reading so many tokens from the start, then making after so many, alone and side by side. Each
+ * context has engines of its own: attention pays for the longest that it is opened for. */
+static pjrt_status *measure_at(reproduce *r, int which, const char *folder, int at, latency *l)
 {
-    int32_t contexts[REPRODUCE_MOST], batches[MOST_BATCHES], zero = 0, one = 1;
+    int32_t context = (int32_t)r->scale.latencies[at], batches[MOST_BATCHES], zero = 0, one = 1;
     speed_row *rows = NULL;
-    int count = 0;
-    for (int i = 0; i < l->contexts; i++)
-        contexts[i] = (int32_t)r->scale.latencies[i];
+    int count = 0, made = 0;
     for (int i = 0; i < l->batches; i++)
         batches[i] = (int32_t)r->scale.latency_batches[i];
     speed_tests tests = {.engine = {.model = folder,
                                     .cache = r->options->cache,
                                     .dtype = r->options->dtype,
                                     .weights = HLO_F32},
-                         .prompts = {contexts, l->contexts},
+                         .prompts = {&context, 1},
                          .depths = {&zero, 1},
                          .batches = {&one, 1},
                          .generate = 1,
                          .repetitions = REPETITIONS};
     PJRT_TRY(speed_run(&tests, r->common, &rows, &count));
-    for (int i = 0; i < count && i < l->contexts; i++)
-        l->read[which][i] = 1e3 / rows[i].mean;
+    l->read[which][at] = 1e3 / rows[0].mean;
     free(rows);
     tests.prompts.count = 0;
-    tests.depths = (int_list){contexts, l->contexts};
+    tests.depths.list = &context;
     tests.batches = (int_list){batches, l->batches};
     tests.generate = GENERATE;
     PJRT_TRY(speed_run(&tests, r->common, &rows, &count));
-    int made = 0;
     for (int i = 0; i < count; i++) {
-        if (strcmp(rows[i].test, "make") == 0) {
-            l->made[which][made / l->contexts][made % l->contexts] =
-                1e3 / rows[i].mean * (double)rows[i].batch;
-            made++;
-        }
+        if (strcmp(rows[i].test, "make") == 0)
+            l->made[which][made++][at] = 1e3 / rows[i].mean * (double)rows[i].batch;
     }
     free(rows);
     return NULL;
@@ -279,9 +275,12 @@ static pjrt_status *conclude_latency(reproduce *r, const reproduce_job *list,
     for (int i = 0; i < N_NETWORKS; i++) {
         r->doing = networks[i].label;
         PJRT_TRY(start_model(r, i, folder));
-        PJRT_TRY(measure_network(r, i, folder, &l));
-        r->done++;
-        r->fresh++;
+        for (int c = 0; c < l.contexts; c++) {
+            reproduce_show(r, 0, "measuring");
+            PJRT_TRY(measure_at(r, i, folder, c, &l));
+            r->done++;
+            r->fresh++;
+        }
         for (int c = 0; c < l.contexts; c++) {
             for (int b = 0; b < l.batches; b++)
                 json_array_append_new(report->rows,
