@@ -44,7 +44,7 @@ static reproduce_job job_of(const reproduce *r, int line, int64_t context)
                          .matched = true};
     snprintf(job.name, sizeof job.name, "context-%s-%lld", line == TUNED ? "tuned" : k->name,
              (long long)context);
-    snprintf(job.label, sizeof job.label, "%s, %lld", line_label(line), (long long)context);
+    snprintf(job.label, sizeof job.label, "%s at %lld", line_label(line), (long long)context);
     if (line == TUNED) {
         /* The paper's: from its second context, a fifth of the tokens more. */
         snprintf(job.start, sizeof job.start, "context-%s-%lld", k->name,
@@ -118,6 +118,13 @@ static double below(const lines *all, int line, int other, int context)
     return 1 - all->perplexity[line][context] / all->perplexity[other][context];
 }
 
+/* How far that may be off, by the spreads of both. */
+static double doubt_of(const lines *all, int line, int other, int context)
+{
+    double mine = all->perplexity[line][context], its = all->perplexity[other][context];
+    return mine / its * hypot(all->spread[line][context] / mine, all->spread[other][context] / its);
+}
+
 static void context_words(const reproduce *r, const lines *all, markup *m)
 {
     enum { MAMBA = 1, LINEAR = 2, MLP = 3 };
@@ -128,19 +135,27 @@ static void context_words(const reproduce *r, const lines *all, markup *m)
                "advantage over Mamba widens with context, and TTT-MLP's is larger at long context "
                "than at short.\n\n"
                "Here: preset %s, %lld steps of %lld tokens at every context, widths of blocks "
-               "chosen for Mamba's arithmetic a token at context %lld; the fine-tuned Transformer "
-               "starts from context %.0f and sees a fifth more tokens.\n\n",
+               "chosen for Mamba's arithmetic a token at context %lld, as far as widths can: the "
+               "table has both.",
                r->scale.preset, (long long)r->scale.context_steps, (long long)r->scale.batch_tokens,
-               (long long)r->scale.context, all->count > 1 ? all->context[1] : 0.0);
-    for (int line = LINEAR; line <= MLP; line++)
+               (long long)r->scale.context);
+    if (all->count > 2)
+        markup_add(m,
+                   " The fine-tuned Transformer starts from context %.0f and sees a fifth more "
+                   "tokens.",
+                   all->context[1]);
+    markup_add(m, "\n\n");
+    for (int line = LINEAR; line <= MLP; line++) {
+        double first = below(all, line, MAMBA, 0), end = below(all, line, MAMBA, last);
+        double doubt = hypot(doubt_of(all, line, MAMBA, 0), doubt_of(all, line, MAMBA, last));
         markup_add(m, "%s is %.1f %% %s Mamba at %.0f tokens and %.1f %% %s at %.0f: %s. ",
-                   line_label(line), 100 * fabs(below(all, line, MAMBA, 0)),
-                   below(all, line, MAMBA, 0) > 0 ? "below" : "above", all->context[0],
-                   100 * fabs(below(all, line, MAMBA, last)),
-                   below(all, line, MAMBA, last) > 0 ? "below" : "above", all->context[last],
-                   below(all, line, MAMBA, last) > below(all, line, MAMBA, 0)
-                       ? "it gains with context, as in the paper"
-                       : "it does not gain with context, unlike in the paper");
+                   line_label(line), 100 * fabs(first), first > 0 ? "below" : "above",
+                   all->context[0], 100 * fabs(end), end > 0 ? "below" : "above",
+                   all->context[last],
+                   fabs(end - first) <= doubt ? "no difference beyond the spread"
+                   : end > first              ? "it gains with context, as in the paper"
+                                 : "it does not gain with context, unlike in the paper");
+    }
     markup_add(m, "\n");
 }
 
