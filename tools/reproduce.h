@@ -150,8 +150,8 @@ void reproduce_say(reproduce *r, const char *format, ...) __attribute__((format(
 
 typedef struct reproduce_picture {
     const char *suffix; /* "" or "-time": EXPERIMENT-time.svg */
-    const char *about;
-    text_buffer svg; /* owned */
+    char about[64];     /* for those who do not see it */
+    text_buffer svg;    /* owned */
 } reproduce_picture;
 
 /* What came out of an experiment. */

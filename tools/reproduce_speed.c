@@ -209,7 +209,8 @@ static pjrt_status *draw_latency(const latency *l, const char *title, const char
                                    .y = lines[i],
                                    .count = (size_t)l->contexts};
     reproduce_picture *p = &report->pictures[report->n_pictures++];
-    *p = (reproduce_picture){.suffix = suffix, .about = title};
+    *p = (reproduce_picture){.suffix = suffix};
+    snprintf(p->about, sizeof p->about, "%s", title);
     return chart_lines(&(chart){.title = title,
                                 .x_label = "tokens of context",
                                 .y_label = "ms a token",
