@@ -84,8 +84,8 @@ static void add_words(const reproduce *r, const curve *c, markup *m)
         "A token is fastest at b = %.0f: %.2f µs, against %.2f at b = %.0f.\n",
         r->scale.preset, (long long)r->scale.steps, (long long)r->scale.batch_tokens,
         (long long)r->scale.context, c->sizes[best], c->perplexity[best], c->perplexity[last],
-        c->perplexity[best] < c->perplexity[last] && best < last ? "as in the paper"
-                                                                 : "not as in the paper",
+        c->perplexity[last] - c->perplexity[best] > c->spread[best] ? "as in the paper"
+                                                                    : "within the spread",
         c->sizes[fastest], c->microseconds[fastest], c->microseconds[0], c->sizes[0]);
 }
 
