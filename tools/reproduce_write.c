@@ -75,15 +75,15 @@ pjrt_status *reproduce_put(const reproduce *r, const char *name, const char *end
     return st;
 }
 
-/* A value as a cell; words are quoted where CSV needs it. */
-static void add_cell(markup *m, const json_t *value, const char *real)
+/* A value as a cell; of CSV, words are quoted where it needs that. */
+static void add_cell(markup *m, const json_t *value, const char *real, bool csv)
 {
     const char *text = json_string_value(value);
     if (json_is_integer(value))
         markup_add(m, "%lld", (long long)json_integer_value(value));
     else if (json_is_real(value))
         markup_add(m, real, json_real_value(value));
-    else if (text != NULL && strpbrk(text, ",\"\n") != NULL)
+    else if (csv && text != NULL && strpbrk(text, ",\"\n") != NULL)
         markup_add(m, "\"%s\"", text);
     else if (text != NULL)
         markup_add(m, "%s", text);
@@ -108,7 +108,7 @@ static pjrt_status *write_csv(const reproduce *r, const json_t *rows)
         json_object_foreach((json_t *)row, key, value)
         {
             markup_add(&m, "%s", comma);
-            add_cell(&m, value, "%.9g");
+            add_cell(&m, value, "%.9g", true);
             comma = ",";
         }
         markup_add(&m, "\n");
@@ -175,7 +175,7 @@ static void add_table(markup *m, const reproduce_report *report)
         list = report->columns;
         while (next_column(&list, key, heading)) {
             markup_add(m, "| ");
-            add_cell(m, json_object_get(row, key), "%.4g");
+            add_cell(m, json_object_get(row, key), "%.4g", false);
             markup_add(m, " ");
         }
         markup_add(m, "|\n");
