@@ -219,8 +219,8 @@ static void test_hostile_names(void **state)
         "\xed\xa0\x80 surrogate, overlong \xc0\xaf, \xef\xbf\xbf",
         "%s%n%d",
         "",
-        "a name that goes on and on and on and on, far longer than any place there is for it in a "
-        "picture, whatever its width may be, and then some more",
+        ("a name that goes on and on and on and on, far longer than any place there is for it in a "
+         "picture, whatever its width may be, and then some more"),
         "名前 имя",
     };
     enum { COUNT = sizeof names / sizeof *names };
