@@ -78,6 +78,10 @@ int learner_unpack_state(const learner *l, const hlo_val *list, learner_state *s
 
 /* Queries or keys [(n,) B, H, rows, d] as what the first layer that learns takes in. */
 hlo_val learner_features(hlo_graph *g, const learner *l, hlo_val x);
+/* [n, B, H, b] as rows or as columns of matrices. */
+hlo_val learner_as_rows(hlo_graph *g, hlo_val x);
+hlo_val learner_as_columns(hlo_graph *g, hlo_val x);
+
 /* What keys are trained towards: the value, less the key where f adds it back. */
 hlo_val learner_target(hlo_graph *g, const learner *l, hlo_val k, hlo_val v);
 /* From what res(z) made to f(z). */

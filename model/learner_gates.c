@@ -16,14 +16,13 @@
  */
 #include "model/learner_inside.h"
 
-/* [n, B, H, b] as rows or as columns of matrices. */
-static hlo_val as_rows(hlo_graph *g, hlo_val x)
+hlo_val learner_as_rows(hlo_graph *g, hlo_val x)
 {
     const hlo_shape *s = hlo_shape_of(g, x);
     return hlo_reshape(g, x, HLO_DIMS(s->dims[0], s->dims[1], s->dims[2], s->dims[3], 1));
 }
 
-static hlo_val as_columns(hlo_graph *g, hlo_val x)
+hlo_val learner_as_columns(hlo_graph *g, hlo_val x)
 {
     const hlo_shape *s = hlo_shape_of(g, x);
     return hlo_reshape(g, x, HLO_DIMS(s->dims[0], s->dims[1], s->dims[2], 1, s->dims[3]));
@@ -32,14 +31,14 @@ static hlo_val as_columns(hlo_graph *g, hlo_val x)
 /* The logarithms of products of gates [n, B, H, b] up to each row of `seen`: [n, B, H, r]. */
 static hlo_val products(hlo_graph *g, hlo_val gates, hlo_val seen)
 {
-    hlo_val each = hlo_select(g, seen, as_columns(g, gates), hlo_like(g, gates, 0));
+    hlo_val each = hlo_select(g, seen, learner_as_columns(g, gates), hlo_like(g, gates, 0));
     return hlo_sum(g, each, HLO_DIMS(4));
 }
 
 /* What is left at rows of what was at columns, where that is seen; else 1. */
 static hlo_val left(hlo_graph *g, hlo_val at_rows, hlo_val at_columns, hlo_val seen)
 {
-    hlo_val off = hlo_sub(g, as_rows(g, at_rows), as_columns(g, at_columns));
+    hlo_val off = hlo_sub(g, learner_as_rows(g, at_rows), learner_as_columns(g, at_columns));
     return hlo_exp(g, hlo_select(g, seen, off, hlo_like(g, off, 0)));
 }
 
@@ -53,8 +52,8 @@ static void decay_by(hlo_graph *g, learner_data *data, hlo_val decay, hlo_val se
 {
     hlo_val answers = products(g, decay, seen);
     hlo_val tokens = rows(g, answers, 3, 0, hlo_dim(g, data->k, 3));
-    data->keep_answers = hlo_exp(g, as_rows(g, answers));
-    data->keep = hlo_exp(g, as_rows(g, tokens));
+    data->keep_answers = hlo_exp(g, learner_as_rows(g, answers));
+    data->keep = hlo_exp(g, learner_as_rows(g, tokens));
     data->reach = hlo_mul(g, left(g, answers, tokens, seen), data->reach);
 }
 
@@ -67,7 +66,7 @@ static void pull_by(hlo_graph *g, learner_data *data, hlo_val momentum, hlo_val 
     hlo_val tokens = products(g, momentum, own), reach = hlo_broadcast_to(g, data->reach, full);
     hlo_val zero = hlo_like(g, momentum, 0);
     hlo_val among = hlo_select(g, own, left(g, tokens, tokens, own), zero);
-    hlo_val since = as_rows(g, hlo_exp(g, tokens));
+    hlo_val since = learner_as_rows(g, hlo_exp(g, tokens));
     hlo_val end = rows(g, since, 3, size - 1, size);
     data->pass = rows(g, among, 3, size - 1, size);
     data->pass = hlo_reshape(g, data->pass, HLO_DIMS(full.d[0], full.d[1], full.d[2], size));

@@ -100,18 +100,6 @@ static hlo_val marks_of(hlo_graph *g, const mixer_pieces *p, hlo_val x)
     return hlo_reshape(g, mixer_cut_marks(g, p, x), HLO_DIMS(p->n, hlo_dim(g, x, 0), 1, p->size));
 }
 
-static hlo_val as_rows(hlo_graph *g, hlo_val x)
-{
-    const hlo_shape *s = hlo_shape_of(g, x);
-    return hlo_reshape(g, x, HLO_DIMS(s->dims[0], s->dims[1], s->dims[2], s->dims[3], 1));
-}
-
-static hlo_val as_columns(hlo_graph *g, hlo_val x)
-{
-    const hlo_shape *s = hlo_shape_of(g, x);
-    return hlo_reshape(g, x, HLO_DIMS(s->dims[0], s->dims[1], s->dims[2], 1, s->dims[3]));
-}
-
 /* The rates of places [n, batch, 1, size, 1] when places differ from sequence to sequence; those of
  * the place before with `before`, 0 where there is none. */
 static hlo_val moves_at(hlo_graph *g, const mixer_pieces *p, const layer_data *d, hlo_val place,
@@ -120,7 +108,7 @@ static hlo_val moves_at(hlo_graph *g, const mixer_pieces *p, const layer_data *d
     hlo_val token = d->token, zero = hlo_reshape(g, hlo_like(g, token, 0), HLO_DIMS(1));
     if (before)
         token = hlo_concat(g, (hlo_val[]){zero, token}, 2, 0);
-    return as_rows(g, hlo_take(g, token, marks_of(g, p, place)));
+    return learner_as_rows(g, hlo_take(g, token, marks_of(g, p, place)));
 }
 
 /* How far answers are moved, and by which tokens. */
@@ -147,7 +135,9 @@ static reaching reach_of(hlo_graph *g, const mixer_pieces *p, const layer_data *
     hlo_val seen =
         hlo_compare(g, before ? HLO_GT : HLO_GE, hlo_iota(g, square, 0), hlo_iota(g, square, 1));
     if (since.id != 0)
-        seen = hlo_and(g, seen, hlo_compare(g, HLO_EQ, as_rows(g, since), as_columns(g, since)));
+        seen = hlo_and(
+            g, seen,
+            hlo_compare(g, HLO_EQ, learner_as_rows(g, since), learner_as_columns(g, since)));
     return (reaching){hlo_select(g, seen, move, hlo_like(g, move, 0)), seen};
 }
 
@@ -188,8 +178,8 @@ static hlo_val documents_of(hlo_graph *g, const net_layer *l, const mixer_pieces
 {
     hlo_val since = hlo_cumsum(g, hlo_convert(g, marks_of(g, p, l->resets.here), HLO_S32), 3);
     hlo_val any = hlo_compare(g, HLO_GT, since, hlo_like(g, since, 0));
-    data->fresh = data->fresh_answers = as_rows(g, any);
-    data->fresh_end = as_rows(g, hlo_slice_dim(g, any, 3, p->size - 1, p->size));
+    data->fresh = data->fresh_answers = learner_as_rows(g, any);
+    data->fresh_end = learner_as_rows(g, hlo_slice_dim(g, any, 3, p->size - 1, p->size));
     return since;
 }
 

@@ -1,6 +1,7 @@
 /* Networks of experiments: trained, or found as an earlier call left them, and evaluated. */
 #include "tools/reproduce.h"
 #include "tools/stopping.h"
+#include "tools/train_options.h"
 
 #include <errno.h>
 #include <math.h>
@@ -416,20 +417,6 @@ size_t reproduce_series(const reproduce_result *result, const char *name, double
 /* ---- as a script -------------------------------------------------------------------------------
  */
 
-/* All fields of both by the names of --set. */
-static pjrt_status *fields_json(const ttt_config *config, const ttt_recipe *recipe, json_t **out)
-{
-    ttt_error error;
-    char *network = ttt_config_show(config, &error), *training = ttt_recipe_text(recipe, &error);
-    json_t *rest = training == NULL ? NULL : json_loads(training, 0, NULL);
-    *out = network == NULL ? NULL : json_loads(network, 0, NULL);
-    bool made = *out != NULL && rest != NULL && json_object_update(*out, rest) == 0;
-    json_decref(rest);
-    free(network);
-    free(training);
-    return made ? NULL : PJRT_NO_MEMORY("ttt");
-}
-
 /* Every field that is not the preset's, as --set. */
 static void print_sets(const json_t *wanted, const json_t *usual)
 {
@@ -437,7 +424,7 @@ static void print_sets(const json_t *wanted, const json_t *usual)
     json_t *value;
     json_object_foreach((json_t *)wanted, name, value)
     {
-        if (json_equal(value, json_object_get(usual, name)) || strcmp(name, "parameters") == 0)
+        if (json_equal(value, json_object_get(usual, name)))
             continue;
         char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
         bool quoted = json_is_string(value);
@@ -451,16 +438,14 @@ static pjrt_status *print_seed(const reproduce *r, const reproduce_job *job, int
     ttt_config config, usual;
     ttt_recipe recipe, usual_recipe;
     ttt_error error;
-    json_t *wanted = NULL, *given = NULL;
     const char *mesh = r->options->mesh;
     PJRT_TRY(reproduce_settings(r, job, seed, &config, &recipe));
     if (!ttt_config_preset(&usual, r->scale.preset, job->mixer, job->backbone, &error) ||
         !ttt_recipe_preset(&usual_recipe, r->scale.preset, job->mixer, &error))
         return ttt_failed(&error);
     usual.vocab_size = r->vocab;
-    pjrt_status *st = fields_json(&config, &recipe, &wanted);
-    if (st == NULL)
-        st = fields_json(&usual, &usual_recipe, &given);
+    json_t *wanted = train_fields(&config, &recipe), *given = train_fields(&usual, &usual_recipe);
+    pjrt_status *st = wanted == NULL || given == NULL ? PJRT_NO_MEMORY("ttt") : NULL;
     if (st == NULL) {
         printf("ttt train --preset %s --mixer %s --backbone %s", r->scale.preset, job->mixer,
                job->backbone);

@@ -98,8 +98,7 @@ const cmd_spec cmd_train = {
 /* ---- sources of values -------------------------------------------------------------------------
  */
 
-/* All fields of both as one object; NULL when out of memory. */
-static json_t *snapshot(const ttt_config *config, const ttt_recipe *recipe)
+json_t *train_fields(const ttt_config *config, const ttt_recipe *recipe)
 {
     ttt_error error;
     char *network = ttt_config_show(config, &error), *training = ttt_recipe_text(recipe, &error);
@@ -119,7 +118,7 @@ static json_t *snapshot(const ttt_config *config, const ttt_recipe *recipe)
 /* Values that changed have `source` from here on. */
 static pjrt_status *note_source(train_merged *m, const char *source)
 {
-    json_t *now = snapshot(&m->options.config, &m->options.recipe), *value;
+    json_t *now = train_fields(&m->options.config, &m->options.recipe), *value;
     const char *name;
     if (now == NULL)
         return PJRT_NO_MEMORY("ttt");

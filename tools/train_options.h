@@ -35,6 +35,9 @@ typedef struct train_merged {
     char *start;    /* owned: the folder behind --model */
 } train_merged;
 
+/* All fields of both by the names of --set, as one object; NULL when out of memory. */
+json_t *train_fields(const ttt_config *config, const ttt_recipe *recipe);
+
 PJRT_MUST_CHECK pjrt_status *train_merge(const train_choices *choices, const cmd_common *common,
                                          train_merged *out);
 void train_merged_free(train_merged *merged);
