@@ -3,8 +3,8 @@
  * records; placing things is the partitioner's work, and the spelling is write_sharding.c's.
  */
 #include "hlo_builder/graph.h"
-#include "hlo_builder/joint.h"
-#include "hlo_builder/write.h"
+#include "hlo_builder/ops/joint.h"
+#include "hlo_builder/write/write.h"
 
 #include <ctype.h>
 

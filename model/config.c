@@ -1,5 +1,5 @@
 /* Configurations: the table of fields, the presets, and what contradicts what. */
-#include "model/data.h"
+#include "model/records.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Configurations as JSON: Hugging Face's config.json both ways, and all fields for people. */
-#include "model/data.h"
+#include "model/records.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* The learner of a configuration: the shape of f, and what contradicts what. */
-#include "model/data.h"
+#include "model/records.h"
 
 int ttt_learner_layers(const ttt_config *c)
 {

@@ -1,6 +1,6 @@
 /* Records of named fields, by a table of them: set by text and by JSON, checked, written as JSON.
  */
-#include "model/data.h"
+#include "model/records.h"
 
 #include <errno.h>
 #include <math.h>

@@ -4,7 +4,7 @@
  * They are good to some 1e-15, far below what rounding to f32 leaves. This file is compiled without
  * fused multiply-add.
  */
-#include "model/data.h"
+#include "model/records.h"
 
 #include <Random123/threefry.h> /* threefry2x32 */
 #include <math.h>

@@ -4,7 +4,7 @@
  * gradients are linear in that of the loss, so they are made on the way forward, where the logits
  * are, and only scaled on the way back; what does not ask for gradients does not compute them.
  */
-#include "model/network_inside.h"
+#include "model/network_internal.h"
 
 /* Times at once, of each span where times are split over devices. A TPU's memory has room for more,
  * and the gradient of the table, which is added up part by part, goes over its links each time. */

@@ -1,5 +1,5 @@
 /* Blocks around the mixers, from tokens to what goes into the head, and the logits. */
-#include "model/network_inside.h"
+#include "model/network_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

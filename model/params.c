@@ -2,7 +2,7 @@
  * The table of parameters: names, shapes, starts and places on a mesh, in the order in which the
  * network uses them. Names are Hugging Face's for the TTT model; the baselines' are made alike.
  */
-#include "model/data.h"
+#include "model/records.h"
 
 #include <math.h>
 #include <stdarg.h>

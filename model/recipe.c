@@ -1,7 +1,7 @@
 /* Recipes: the table of fields, the paper's presets, JSON both ways. */
 #include "model/ttt_train.h"
 
-#include "model/data.h"
+#include "model/records.h"
 
 #include <string.h>
 

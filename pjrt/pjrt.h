@@ -145,7 +145,7 @@ typedef struct pjrt_option {
  *   1. $TTT_PLUGIN_CPU, $TTT_PLUGIN_TPU, $TTT_PLUGIN_CUDA (for tpu also $TPU_LIBRARY_PATH)
  *   2. beside the shared library that has this code, if one has it, and in ttt from there; beside
  *      the running program, and in ../lib/ttt from there
- *   3. $TTT_CACHE, filled by tools/setup.sh (default: ttt in the user's cache directory); of
+ *   3. $TTT_CACHE, filled by tools/dev/setup.sh (default: ttt in the user's cache directory); of
  *      several versions the newest
  *   4. site-packages of $VIRTUAL_ENV, of the user and of the system
  *

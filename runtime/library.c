@@ -1,6 +1,6 @@
 /* libttt: models, failures, and text to tokens. */
 #include "runtime/library.h"
-#include "runtime/ttt_trainer.h"
+#include "runtime/train/ttt_trainer.h"
 
 #include <stdlib.h>
 #include <string.h>

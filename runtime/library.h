@@ -3,7 +3,7 @@
 #define RUNTIME_LIBRARY_H
 
 #include "runtime/ttt.h"
-#include "runtime/ttt_bundle.h"
+#include "runtime/bundle/ttt_bundle.h"
 
 struct ttt_lm {
     ttt_place *place;

@@ -1,7 +1,7 @@
 /* libttt: sequences, which come into a slot of the engine when they are used and wait as states in
  * the host's memory when others need it. */
 #include "runtime/library.h"
-#include "runtime/state.h"
+#include "runtime/generate/sequence_state.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -19,11 +19,11 @@ check_tree() {
         may["tools"] = " runtime model kernels pjrt hlo_builder "
         may["runtime"] = " model kernels pjrt hlo_builder "
         may["model"] = " hlo_builder "
-        public["pjrt"] = "^pjrt/pjrt[^/]*[.]h$"
+        public["pjrt"] = "^pjrt/(hlo/)?pjrt[^/]*[.]h$"
         public["hlo_builder"] = "^hlo_builder/hlo[^/]*[.]h$"
-        public["model"] = "^model/ttt_(model|train)[^/]*[.]h$"
+        public["model"] = "^model/(files/)?ttt_(model|train)[^/]*[.]h$"
         public["kernels"] = "^kernels/ttt_kernels[^/]*[.]h$"
-        public["runtime"] = "^runtime/ttt_[^/]*[.]h$"
+        public["runtime"] = "^runtime/([a-z]+/)?ttt_[^/]*[.]h$"
     }
 
     function room_of(path) { return substr(path, 1, index(path, "/") - 1) }
@@ -150,13 +150,13 @@ good_tree() {
     : >"$1/hlo_builder/hlo.h"
     : >"$1/hlo_builder/graph.h"
     : >"$1/kernels/ttt_kernels.h"
-    printf '/* * #include "runtime/ttt_runtime.h"\n#include "model/ttt_model.h"\n */\n' >"$1/pjrt/pjrt.h"
+    printf '/* * #include "runtime/device/ttt_device.h"\n#include "model/ttt_model.h"\n */\n' >"$1/pjrt/pjrt.h"
     printf '#include "internal.h"\n#include <stdio.h>\n#include "xla/pjrt_c_api.h"\n' >"$1/pjrt/client.c"
     printf '#include "../internal.h"\n// #include "hlo_builder/hlo.h"\n' >"$1/pjrt/cpu/bridge.cc"
     printf '#include "options.pb-c.h"\n' >"$1/pjrt/options.c"
     printf '#include "hlo_builder/hlo.h"\n' >"$1/model/ttt_model.h"
-    printf '#include "%s"\n' model/ttt_model.h pjrt/pjrt.h kernels/ttt_kernels.h >"$1/runtime/ttt_runtime.h"
-    printf '#include "runtime/ttt_runtime.h"\n#include "pjrt/pjrt.h"\n' >"$1/tools/main.c"
+    printf '#include "%s"\n' model/ttt_model.h pjrt/pjrt.h kernels/ttt_kernels.h >"$1/runtime/device/ttt_device.h"
+    printf '#include "runtime/device/ttt_device.h"\n#include "pjrt/pjrt.h"\n' >"$1/tools/main.c"
     printf '#include "pjrt/internal.h"\n#include "tools/main.c"\n' >"$1/tests/test_pjrt.c"
 }
 

@@ -7,8 +7,8 @@ set -euo pipefail
 
 script_name=quickstart
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-# shellcheck source=tools/lib.sh
-. "$root/tools/lib.sh"
+# shellcheck source=tools/dev/lib.sh
+. "$root/tools/dev/lib.sh"
 cd "$root"
 
 case ${1:-} in
@@ -33,7 +33,7 @@ show() {
     timed "$*" "$@"
 }
 
-timed 'set-up' tools/setup.sh --only cpu,tpu,cuda
+timed 'set-up' tools/dev/setup.sh --only cpu,tpu,cuda
 timed 'configure' cmake --preset release
 timed 'build' cmake --build --preset release
 
@@ -41,7 +41,7 @@ timed 'build' cmake --build --preset release
 # has not seen.
 demo=build/demo
 rm -rf "$demo"
-show tools/corpus.sh "$demo"
+show tools/dev/corpus.sh "$demo"
 show build/ttt data prepare --tokenizer bytes --validation 0.1 --out "$demo/data" "$demo/kjv.jsonl"
 train=(build/ttt train --preset tiny --data "$demo/data" --run "$demo/run" --steps 300 --eval-every 50 --log-every 25 --resume auto)
 show timeout --foreground --preserve-status -s TERM 50 "${train[@]}" # else it sends the signal twice, which is "at once"

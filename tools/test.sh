@@ -7,8 +7,8 @@ set -euo pipefail
 
 script_name='test'
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-# shellcheck source=tools/lib.sh
-. "$root/tools/lib.sh"
+# shellcheck source=tools/dev/lib.sh
+. "$root/tools/dev/lib.sh"
 cd "$root"
 
 presets=(release asan tsan fuzz)
@@ -74,7 +74,7 @@ closing_lines() {
     sed -n '/tests passed,/,$p' "$1"
 }
 
-part 'set-up' tools/setup.sh
+part 'set-up' tools/dev/setup.sh
 for preset in "${presets[@]}" "${compile_only[@]}"; do
     part "configure $preset" cmake --preset "$preset"
     part "build $preset" cmake --build --preset "$preset"

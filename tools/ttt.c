@@ -1,6 +1,6 @@
 /* The `ttt` command: the table of its commands, and which of them is meant. */
 #include "hlo_builder/hlo.h"
-#include "tools/help.h"
+#include "tools/cli/help.h"
 
 #include <signal.h>
 #include <stdlib.h>

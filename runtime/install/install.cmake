@@ -35,7 +35,7 @@ if(NOT TTT_SANITIZE) # see tools/CMakeLists.txt
   install(FILES ${help_folder}/completions/_ttt DESTINATION share/zsh/vendor-completions)
   install(FILES ${help_folder}/completions/ttt.fish DESTINATION share/fish/vendor_completions.d)
 endif()
-install(PROGRAMS tools/corpus.sh DESTINATION share/ttt) # for ttt reproduce
+install(PROGRAMS tools/dev/corpus.sh DESTINATION share/ttt) # for ttt reproduce
 install(FILES README.md DESTINATION share/doc/ttt)
 install(DIRECTORY docs/ DESTINATION share/doc/ttt/docs FILES_MATCHING PATTERN "*.md")
 install(DIRECTORY examples/ tools/examples/ DESTINATION share/doc/ttt/examples)

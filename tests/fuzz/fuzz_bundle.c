@@ -1,6 +1,6 @@
 /* manifest.json of a bundle. What is accepted names only files that the bundle has, by plain names,
  * and comes back the same when it is written and read once more. */
-#include "runtime/bundle.h"
+#include "runtime/bundle/bundle.h"
 
 #include <stdlib.h>
 #include <string.h>

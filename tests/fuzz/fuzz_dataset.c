@@ -3,7 +3,7 @@
  * token that can be read is one of the vocabulary. An input that begins with a NUL is a list of
  * changes to a good index, which come deeper than any bytes do.
  */
-#include "runtime/data.h"
+#include "runtime/data/data.h"
 
 #include <stdio.h>
 #include <stdlib.h>

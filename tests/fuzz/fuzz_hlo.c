@@ -2,7 +2,7 @@
  * Fuzzes the reader of optimized programs: any bytes give a report or an error, never a crash, and
  * a report keeps its promises. Seeds worth starting from are the programs in tests/data/hlo.
  */
-#include "pjrt/pjrt_hlo.h"
+#include "pjrt/hlo/pjrt_hlo.h"
 
 #include <math.h>
 #include <stdint.h>

@@ -2,7 +2,7 @@
  * Fuzzes the reader of programs' text: any bytes give a summary or an error, never a crash. Seeds
  * worth starting from are tools/examples.
  */
-#include "pjrt/pjrt_hlo.h"
+#include "pjrt/hlo/pjrt_hlo.h"
 
 #include <math.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* manifest.json of a checkpoint. What is accepted has plain names and as many hashes as its sizes
  * say, and comes back the same when it is written and read once more. */
-#include "runtime/manifest.h"
+#include "runtime/checkpoint/checkpoint_manifest.h"
 
 #include <stdlib.h>
 #include <string.h>

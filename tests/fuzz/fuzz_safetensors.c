@@ -1,6 +1,6 @@
 /* The readers of checkpoints and configurations: safetensors, JAX's msgpack, config.json. What is
  * accepted must lie within the input, and be readable. */
-#include "model/data.h"
+#include "model/records.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Files of states. What is accepted has parts that lie within it, and comes back the same when its
  * bytes are read once more. */
-#include "runtime/state.h"
+#include "runtime/generate/sequence_state.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Readers of tokenizer files, and texts through what they read: any bytes as each kind of file,
  * with the last of them as the text. What is accepted encodes and decodes without harm. */
-#include "runtime/ttt_tokenizer.h"
+#include "runtime/tokenizer/ttt_tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>

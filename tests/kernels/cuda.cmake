@@ -44,7 +44,7 @@ endforeach()
 # What CUDA's compiler says of the kernels, against the document; skipped without it.
 if(NOT TTT_SANITIZE AND TTT_NVCC)
   add_test(NAME kernels_cuda_table
-           COMMAND ${ttt_cache}/judges/bin/python ${PROJECT_SOURCE_DIR}/tools/kernel_table.py
+           COMMAND ${ttt_cache}/judges/bin/python ${PROJECT_SOURCE_DIR}/tools/dev/kernel_table.py
                    ${PROJECT_BINARY_DIR} --check)
   set_tests_properties(kernels_cuda_table PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 900)
 endif()

@@ -4,7 +4,7 @@
  * operands in place, and nothing needs a driver. Skipped where the plugin is not installed.
  */
 #include "kernels/ttt_kernels.h"
-#include "pjrt/pjrt_hlo.h"
+#include "pjrt/hlo/pjrt_hlo.h"
 #include "tests/support/support.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Checkpoints of the JAX repository, written here as flax writes them: msgpack of [path, bytes]. */
-#include "model/data.h"
+#include "model/records.h"
 #include "tests/support/support.h"
 
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * layers, with and without biases and norm, any size of mini-batch, what is left over included. The
  * networks' learners have one and two layers; the paper's derivation is for any number.
  */
-#include "model/learner.h"
+#include "model/learner/learner.h"
 #include "tests/support/support.h"
 
 #include <math.h>

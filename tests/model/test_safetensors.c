@@ -1,5 +1,5 @@
 /* safetensors: what is read and written, and every way in which a file can lie. */
-#include "model/data.h"
+#include "model/records.h"
 #include "tests/support/support.h"
 
 #include <math.h>

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "model/data.h"
+#include "model/records.h"
 #include "model/ttt_train.h"
 #include "tests/support/torture.h"
 

@@ -2,7 +2,7 @@
  * The real compilers of hardware that is not here: libtpu for a pod of 256 chips, the CUDA plugin
  * for an A100. Both are newer than the header compiled in. Skipped where they are not installed.
  */
-#include "pjrt/pjrt_hlo.h"
+#include "pjrt/hlo/pjrt_hlo.h"
 #include "tests/support/support.h"
 
 #include "xla/ffi/api/c_api.h"

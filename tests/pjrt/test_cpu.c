@@ -1,6 +1,6 @@
 /* The real CPU plugin through pjrt.h: what is compiled is computed, and refused when it is wrong.
  */
-#include "pjrt/pjrt_hlo.h"
+#include "pjrt/hlo/pjrt_hlo.h"
 #include "tests/support/support.h"
 
 #include "xla/ffi/api/c_api.h"

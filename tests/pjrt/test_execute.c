@@ -1,5 +1,5 @@
 /* Compiling and running on the fake plugin: what is checked before a run, donation after it. */
-#include "pjrt/pjrt_hlo.h"
+#include "pjrt/hlo/pjrt_hlo.h"
 #include "tests/support/support.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * Reading optimized programs. Most programs here are built message by message, small enough to work
  * out their cost by hand; three come from real compilers (tests/data/hlo).
  */
-#include "pjrt/pjrt_hlo.h"
+#include "pjrt/hlo/pjrt_hlo.h"
 #include "tests/support/hlo_program.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* What is told of programs by their text. */
-#include "pjrt/pjrt_hlo.h"
+#include "pjrt/hlo/pjrt_hlo.h"
 #include "tests/support/support.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * Rooflines, links and memory over the step, on programs small enough to work them out by hand, and
  * on those of real compilers.
  */
-#include "pjrt/pjrt_hlo.h"
+#include "pjrt/hlo/pjrt_hlo.h"
 #include "tests/support/hlo_program.h"
 
 /* Peaks that make figures whole: a flop, a byte and a byte on links each take a second. */

@@ -180,7 +180,7 @@ static void nothing_found_says_what_to_do(void **state)
     pjrt_plugin *plugin;
     setenv("TTT_CACHE", folder, 1);
     setenv("VIRTUAL_ENV", folder, 1);
-    ASSERT_FAILS(pjrt_plugin_load("cuda", &plugin), NOT_FOUND, "tools/setup.sh");
+    ASSERT_FAILS(pjrt_plugin_load("cuda", &plugin), NOT_FOUND, "tools/dev/setup.sh");
     assert_null(plugin);
     static seen s;
     ASSERT_FAILS(pjrt_plugin_search("npu", visit, &s), NOT_FOUND, "\"npu\"");

@@ -2,7 +2,7 @@
  * Every allocation of the readers of programs is made to fail, one run each: what comes back is the
  * failure and nothing else, and under the sanitizers nothing is left behind.
  */
-#include "pjrt/pjrt_hlo.h"
+#include "pjrt/hlo/pjrt_hlo.h"
 #include "tests/support/support.h"
 #include "tests/support/torture.h"
 

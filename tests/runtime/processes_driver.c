@@ -12,7 +12,7 @@
  *
  * Exit: 0 done, 3 with the failure on stderr.
  */
-#include "runtime/ttt_runtime.h"
+#include "runtime/device/ttt_device.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* Arrays on the devices of a mesh, programs that take and give them, models made of them: on four
  * virtual devices of the CPU plugin. */
-#include "model/ttt_model_files.h"
-#include "runtime/ttt_runtime.h"
-#include "runtime/votes.h"
+#include "model/files/ttt_model_files.h"
+#include "runtime/device/ttt_device.h"
+#include "runtime/train/stop_and_save.h"
 #include "tests/support/support.h"
 
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * for bit and rebuilt from StableHLO as a model without kernels; and whatever was done to one since
  * it was written is noticed before anything of it is used.
  */
-#include "model/ttt_model_files.h"
+#include "model/files/ttt_model_files.h"
 #include "tests/support/small_model.h"
 #include "tests/support/support.h"
 

@@ -1,7 +1,7 @@
 /* Checkpoints on disk: what is written is what is read, what is kept, who holds the lock. */
-#include "runtime/checkpoints.h"
-#include "runtime/files.h"
-#include "runtime/manifest.h"
+#include "runtime/checkpoint/checkpoints.h"
+#include "runtime/base/files.h"
+#include "runtime/checkpoint/checkpoint_manifest.h"
 #include "tests/support/snapshot.h"
 #include "tests/support/support.h"
 

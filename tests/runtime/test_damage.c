@@ -4,7 +4,7 @@
  *
  * Some hundreds of each; with TTT_LONG=1 1,000 cuts, and 10,000 flips.
  */
-#include "runtime/checkpoints.h"
+#include "runtime/checkpoint/checkpoints.h"
 #include "tests/support/snapshot.h"
 #include "tests/support/support.h"
 

@@ -2,7 +2,7 @@
  * Engines of small models of every mixer, on the CPU plugin: whatever way tokens go in, and
  * wherever a state has been meanwhile, the logits are those of the whole sequence at once.
  */
-#include "runtime/ttt_generator.h"
+#include "runtime/generate/ttt_generator.h"
 #include "tests/support/support.h"
 
 #include <math.h>

@@ -3,9 +3,9 @@
  * one run each and in several ways. Afterwards older checkpoints are whole, the error is a clear
  * one, nothing temporary is there after the next open, and the next save works.
  */
-#include "runtime/checkpoints.h"
-#include "runtime/files.h"
-#include "runtime/metrics.h"
+#include "runtime/checkpoint/checkpoints.h"
+#include "runtime/base/files.h"
+#include "runtime/train/metrics.h"
 #include "tests/support/faults.h"
 #include "tests/support/snapshot.h"
 #include "tests/support/support.h"

@@ -2,7 +2,7 @@
  * What must be on the disk before what, so that a machine that loses its power at any moment finds
  * whole checkpoints: all calls of a save and of a prune are recorded, and their order is judged.
  */
-#include "runtime/checkpoints.h"
+#include "runtime/checkpoint/checkpoints.h"
 #include "tests/support/snapshot.h"
 #include "tests/support/support.h"
 

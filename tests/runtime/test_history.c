@@ -1,5 +1,5 @@
 /* Rolling figures: what they say of a step depends on earlier steps alone, also after a restart. */
-#include "runtime/history.h"
+#include "runtime/train/loss_history.h"
 #include "tests/support/support.h"
 
 #include <math.h>

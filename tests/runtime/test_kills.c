@@ -4,7 +4,7 @@
  *
  * 200 kills; 2,000 with TTT_LONG=1.
  */
-#include "runtime/checkpoints.h"
+#include "runtime/checkpoint/checkpoints.h"
 #include "tests/support/snapshot.h"
 #include "tests/support/support.h"
 

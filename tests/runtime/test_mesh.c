@@ -1,5 +1,5 @@
 /* Which part of an array each device of a mesh has. */
-#include "runtime/ttt_runtime.h"
+#include "runtime/device/ttt_device.h"
 #include "tests/support/support.h"
 
 #include <stdlib.h>

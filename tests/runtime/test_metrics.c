@@ -5,8 +5,8 @@
  * With a folder as its argument it writes a run that was resumed there instead, for test_events.py
  * to read.
  */
-#include "runtime/files.h"
-#include "runtime/metrics.h"
+#include "runtime/base/files.h"
+#include "runtime/train/metrics.h"
 #include "tests/support/support.h"
 
 #include <jansson.h>

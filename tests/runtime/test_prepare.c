@@ -1,5 +1,5 @@
 /* Text to shards: what documents become, however they lie in files and whenever a run is cut. */
-#include "runtime/prepare.h"
+#include "runtime/data/prepare.h"
 #include "tests/support/support.h"
 
 #include <fcntl.h>

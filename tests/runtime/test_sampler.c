@@ -1,5 +1,5 @@
 /* Every rule of sampling against a plain reference that sorts, and the draws against chance. */
-#include "runtime/ttt_generator.h"
+#include "runtime/generate/ttt_generator.h"
 #include "tests/support/support.h"
 
 #include <math.h>

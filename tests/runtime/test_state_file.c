@@ -1,5 +1,5 @@
 /* States in files: back as they were, or refused with the reason. No device is needed. */
-#include "runtime/state.h"
+#include "runtime/generate/sequence_state.h"
 #include "tests/support/support.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
  * losses, gradients and training are those of one device. Every check prints the largest error it
  * saw, beside the one allowed.
  */
-#include "runtime/train_state.h"
+#include "runtime/train/train_arrays.h"
 #include "tests/support/support.h"
 
 #include <math.h>

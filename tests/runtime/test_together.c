@@ -3,9 +3,9 @@
  * together and read again in other numbers, and what is left when one of them is killed. No plugin
  * takes part; processes are forked and find each other by TCP.
  */
-#include "runtime/checkpoints.h"
-#include "runtime/internal.h"
-#include "runtime/train_state.h"
+#include "runtime/checkpoint/checkpoints.h"
+#include "runtime/device/internal.h"
+#include "runtime/train/train_arrays.h"
 #include "tests/support/snapshot.h"
 #include "tests/support/support.h"
 

@@ -1,7 +1,7 @@
 /* Tokenizers by hand: what small ones do with small texts, and what bad files are told. */
 #include "tests/support/support.h"
 
-#include "runtime/ttt_tokenizer.h"
+#include "runtime/tokenizer/ttt_tokenizer.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * expression. */
 #include "tests/support/support.h"
 
-#include "runtime/tokenizer_inside.h"
+#include "runtime/tokenizer/internal.h"
 
 #include <stdlib.h>
 #include <utf8proc.h>

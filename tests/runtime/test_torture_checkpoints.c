@@ -12,9 +12,9 @@
 
 #include <cmocka.h>
 
-#include "runtime/checkpoints.h"
-#include "runtime/files.h"
-#include "runtime/metrics.h"
+#include "runtime/checkpoint/checkpoints.h"
+#include "runtime/base/files.h"
+#include "runtime/train/metrics.h"
 #include "tests/support/snapshot.h"
 #include "tests/support/torture.h"
 

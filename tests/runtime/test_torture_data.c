@@ -4,7 +4,7 @@
  * taken up by the next run as if nothing had happened. Allocations of jansson count where JSON is
  * written; its parser does not survive them (2.14 reads through a null pointer).
  */
-#include "runtime/prepare.h"
+#include "runtime/data/prepare.h"
 #include "tests/support/support.h"
 #include "tests/support/torture.h"
 

@@ -4,7 +4,7 @@
  * sequence is lost and can be begun anew. Programs are compiled before; allocations of jansson do
  * not count, since its parser does not survive them.
  */
-#include "runtime/ttt_generator.h"
+#include "runtime/generate/ttt_generator.h"
 #include "tests/support/support.h"
 
 #include <jansson.h>

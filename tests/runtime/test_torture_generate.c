@@ -4,7 +4,7 @@
  * behind. Allocations of jansson do not count: a state's header is read as soon as it is written,
  * and its parser does not survive them (2.14 reads through a null pointer).
  */
-#include "runtime/state.h"
+#include "runtime/generate/sequence_state.h"
 #include "tests/support/support.h"
 #include "tests/support/torture.h"
 

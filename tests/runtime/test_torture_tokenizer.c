@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "runtime/ttt_tokenizer.h"
+#include "runtime/tokenizer/ttt_tokenizer.h"
 #include "tests/support/torture.h"
 
 #include <jansson.h>

@@ -1,7 +1,7 @@
 /* Worlds over TCP: the processes are threads here, which is all the same to them and lets the
  * sanitizers see everything. */
-#include "runtime/sockets.h"
-#include "runtime/ttt_processes.h"
+#include "runtime/cluster/sockets.h"
+#include "runtime/cluster/ttt_processes.h"
 #include "tests/support/support.h"
 
 #include <pthread.h>

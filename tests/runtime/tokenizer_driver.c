@@ -7,7 +7,7 @@
  *     tokenizer_driver MODEL stream FLAGS    the same token by token
  *     tokenizer_driver bytes categories 0    one byte for each code point: its category here
  */
-#include "runtime/ttt_tokenizer.h"
+#include "runtime/tokenizer/ttt_tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -190,7 +190,7 @@ def test_several():
 
 
 def test_browser(page, several):
-    assert browser.program(), "Chromium is missing: tools/setup.sh installs it"
+    assert browser.program(), "Chromium is missing: tools/dev/setup.sh installs it"
     with browser.Browser() as b:
         for name, text in (("one", page), ("several", several)):
             path = os.path.join(scratch, name + ".html")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests of tools/setup.sh by its real behaviour, on small made-up wheels served from a local folder:
+# Tests of tools/dev/setup.sh by its real behaviour, on small made-up wheels served from a local folder:
 # no network, no root, nothing outside a temporary folder. Programs that would need a special machine
 # (a hanging unzip, a missing sudo, apt-get) are stood in for by scripts placed first on PATH. None of
 # them waits for ever, so a failed case leaves nothing running for long.
@@ -8,7 +8,7 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-setup=$root/tools/setup.sh
+setup=$root/tools/dev/setup.sh
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
@@ -141,7 +141,7 @@ case_table_errors() {
 
 # The table and the list of packages in the tree are well-formed and name all four groups.
 case_real_table() {
-    table=$root/tools/wheels.txt
+    table=$root/tools/dev/wheels.txt
     run 1 --offline --only cpu,tpu,cuda,judges
     said '4 of 4 not whole'
 }
@@ -199,7 +199,7 @@ case_damage_is_found_and_repaired() {
 
 case_offline_with_nothing() {
     run 1 --offline
-    said 'run tools/setup.sh without --offline'
+    said 'run tools/dev/setup.sh without --offline'
     said 'toy 1.0: missing'
     [ ! -e "$cache" ] || fail 'it wrote although it should only look'
 }

@@ -1,7 +1,7 @@
 #include "tests/support/kernel_graphs.h"
 
 #include "kernels/ttt_kernels.h"
-#include "model/learner.h"
+#include "model/learner/learner.h"
 
 #include <stdio.h>
 #include <string.h>

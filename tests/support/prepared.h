@@ -2,7 +2,7 @@
 #ifndef TESTS_PREPARED_H
 #define TESTS_PREPARED_H
 
-#include "runtime/data.h"
+#include "runtime/data/data.h"
 
 /* Token t of the stream is prepared_token(t): below 251, with documents of 37 tokens, each begun by
  * BOS, 256. */

@@ -1,7 +1,7 @@
 /* Everything the pjrt room can do, once. */
 #include "tests/support/scenario.h"
 
-#include "pjrt/pjrt_hlo.h"
+#include "pjrt/hlo/pjrt_hlo.h"
 #include "xla/ffi/api/c_api.h"
 
 #include <stdlib.h>

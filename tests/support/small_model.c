@@ -1,6 +1,6 @@
 #include "tests/support/small_model.h"
 
-#include "runtime/sealed.h"
+#include "runtime/base/hashed_manifest.h"
 #include "tests/support/support.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #ifndef TESTS_SUPPORT_SMALL_MODEL_H
 #define TESTS_SUPPORT_SMALL_MODEL_H
 
-#include "runtime/ttt_bundle.h"
+#include "runtime/bundle/ttt_bundle.h"
 
 enum { SMALL_VOCAB = 260 }; /* bytes, their two specials, and tokens that nothing stands for */
 

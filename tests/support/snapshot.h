@@ -3,7 +3,7 @@
 #ifndef TESTS_SNAPSHOT_H
 #define TESTS_SNAPSHOT_H
 
-#include "runtime/checkpoints.h"
+#include "runtime/checkpoint/checkpoints.h"
 
 typedef struct support_snapshot {
     ttt_config config;

@@ -2,7 +2,7 @@
 #ifndef TESTS_SUPPORT_STORE_TALK_H
 #define TESTS_SUPPORT_STORE_TALK_H
 
-#include "runtime/keeper.h"
+#include "runtime/cluster/coordinator.h"
 
 #include <string.h>
 

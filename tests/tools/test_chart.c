@@ -3,8 +3,8 @@
  * are the picture is whole, small and without a coordinate that is no number.
  */
 #include "tests/support/support.h"
-#include "tools/chart.h"
-#include "tools/markup.h"
+#include "tools/report/chart.h"
+#include "tools/report/markup.h"
 
 #include <math.h>
 #include <stdio.h>

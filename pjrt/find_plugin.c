@@ -1,0 +1,238 @@
+/* Where plugins are looked for. The order is documented at pjrt_plugin_load. */
+#include "pjrt/internal.h"
+
+#include <dlfcn.h>
+#include <glob.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+typedef struct plugin_place {
+    const char *name;
+    const char *environment[2];
+    const char *beside_program; /* file name next to the executable */
+    const char *in_cache;       /* below a versioned folder of the cache */
+    const char *in_site_packages;
+} plugin_place;
+
+static const plugin_place places[] = {
+    {"cpu", {"TTT_PLUGIN_CPU", NULL}, "pjrt_cpu_plugin.so", "pjrt-cpu-*/pjrt_cpu_plugin.so", NULL},
+    {"tpu",
+     {"TTT_PLUGIN_TPU", "TPU_LIBRARY_PATH"},
+     "libtpu.so",
+     "libtpu-*/libtpu/libtpu.so",
+     "libtpu/libtpu.so"},
+    {"cuda",
+     {"TTT_PLUGIN_CUDA", NULL},
+     "xla_cuda_plugin.so",
+     "jax-cuda*-pjrt-*/jax_plugins/xla_cuda*/xla_cuda_plugin.so",
+     "jax_plugins/xla_cuda*/xla_cuda_plugin.so"},
+};
+
+typedef struct search {
+    void (*visit)(const char *path, bool exists, const char *why, void *user);
+    void *user;
+    bool out_of_memory;
+} search;
+
+static bool is_file(const char *path)
+{
+    return access(path, R_OK) == 0;
+}
+
+/* Visits what matches, the newest version first, or what was looked for when nothing does. */
+static void visit_pattern(search *s, const char *pattern, const char *shown, const char *why)
+{
+    glob_t found;
+    int code = glob(pattern, 0, NULL, &found);
+    if (code == GLOB_NOSPACE) {
+        s->out_of_memory = true;
+        return;
+    }
+    if (code != 0) {
+        s->visit(shown, false, why, s->user);
+        return;
+    }
+    /* glob sorts by bytes; versions want their numbers compared. */
+    for (size_t i = 1; i < found.gl_pathc; i++) {
+        for (size_t j = i; j > 0 && strverscmp(found.gl_pathv[j - 1], found.gl_pathv[j]) < 0; j--) {
+            char *swap = found.gl_pathv[j];
+            found.gl_pathv[j] = found.gl_pathv[j - 1];
+            found.gl_pathv[j - 1] = swap;
+        }
+    }
+    for (size_t i = 0; i < found.gl_pathc; i++)
+        s->visit(found.gl_pathv[i], is_file(found.gl_pathv[i]), why, s->user);
+    globfree(&found);
+}
+
+/* `folder` is taken as it is, whatever its name looks like; what follows is a pattern. */
+__attribute__((format(printf, 4, 5))) static void
+visit_format(search *s, const char *why, const char *folder, const char *format, ...)
+{
+    char below[PATH_MAX], shown[PATH_MAX], pattern[2 * PATH_MAX];
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(below, sizeof below, format, args);
+    va_end(args);
+    if (n < 0 || (size_t)n >= sizeof below)
+        return;
+    n = snprintf(shown, sizeof shown, "%s/%s", folder, below);
+    if (n < 0 || (size_t)n >= sizeof shown) /* too long for any file */
+        return;
+    char *at = pattern;
+    for (; *folder != '\0'; folder++) {
+        if (strchr("*?[\\", *folder) != NULL)
+            *at++ = '\\';
+        *at++ = *folder;
+    }
+    snprintf(at, sizeof pattern - (size_t)(at - pattern), "/%s", below);
+    visit_pattern(s, pattern, shown, why);
+}
+
+static void search_environment(search *s, const plugin_place *place)
+{
+    for (size_t i = 0; i < 2 && place->environment[i] != NULL; i++) {
+        const char *value = getenv(place->environment[i]);
+        if (value != NULL && *value != '\0')
+            s->visit(value, is_file(value), place->environment[i], s->user);
+    }
+}
+
+/* The path of the running program; false when the system does not tell. */
+static bool find_program(char program[PATH_MAX])
+{
+    ssize_t n = readlink("/proc/self/exe", program, PATH_MAX - 1);
+    program[n < 0 ? 0 : n] = '\0';
+    return strrchr(program, '/') != NULL;
+}
+
+/* Where this code is part of a shared library: beside that, and in its folder "ttt". */
+static void search_beside_library(search *s, const plugin_place *place)
+{
+    static const char here;
+    char program[PATH_MAX], library[PATH_MAX];
+    Dl_info info;
+    if (dladdr(&here, &info) == 0 || info.dli_fname == NULL ||
+        realpath(info.dli_fname, library) == NULL || strrchr(library, '/') == NULL)
+        return;
+    if (find_program(program) && strcmp(program, library) == 0)
+        return;
+    *strrchr(library, '/') = '\0';
+    visit_format(s, "beside the library", library, "%s", place->beside_program);
+    visit_format(s, "beside the library", library, "ttt/%s", place->beside_program);
+}
+
+static void search_beside_program(search *s, const plugin_place *place)
+{
+    char program[PATH_MAX];
+    if (!find_program(program))
+        return;
+    *strrchr(program, '/') = '\0';
+    visit_format(s, "beside the program", program, "%s", place->beside_program);
+    visit_format(s, "beside the program", program, "../lib/ttt/%s", place->beside_program);
+}
+
+static void search_cache(search *s, const plugin_place *place)
+{
+    const char *cache = getenv("TTT_CACHE");
+    const char *user_cache = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    if (cache != NULL && *cache != '\0')
+        visit_format(s, "TTT_CACHE", cache, "%s", place->in_cache);
+    else if (user_cache != NULL && *user_cache != '\0')
+        visit_format(s, "cache", user_cache, "ttt/%s", place->in_cache);
+    else if (home != NULL)
+        visit_format(s, "cache", home, ".cache/ttt/%s", place->in_cache);
+}
+
+static void search_site_packages(search *s, const plugin_place *place)
+{
+    const char *why = "site-packages";
+    const char *file = place->in_site_packages;
+    if (file == NULL)
+        return;
+    const char *venv = getenv("VIRTUAL_ENV");
+    const char *home = getenv("HOME");
+    if (venv != NULL && *venv != '\0')
+        visit_format(s, why, venv, "lib/python3*/site-packages/%s", file);
+    if (home != NULL)
+        visit_format(s, why, home, ".local/lib/python3*/site-packages/%s", file);
+    visit_format(s, why, "/usr/local", "lib/python3*/*-packages/%s", file);
+    visit_format(s, why, "/usr", "lib/python3*/*-packages/%s", file);
+}
+
+pjrt_status *pjrt_plugin_search(const char *name,
+                                void (*visit)(const char *, bool, const char *, void *), void *user)
+{
+    search s = {.visit = visit, .user = user};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        if (strcmp(places[i].name, name) != 0)
+            continue;
+        search_environment(&s, &places[i]);
+        search_beside_library(&s, &places[i]);
+        search_beside_program(&s, &places[i]);
+        search_cache(&s, &places[i]);
+        search_site_packages(&s, &places[i]);
+        return s.out_of_memory ? PJRT_NO_MEMORY("pjrt_plugin_search") : NULL;
+    }
+    return PJRT_FAIL(NOT_FOUND, "pjrt_plugin_search",
+                     "no plugin is called \"%s\": use cpu, tpu, cuda, or a path with a '/'", name);
+}
+
+typedef struct choice {
+    char *path;
+    bool found, out_of_memory;
+} choice;
+
+static void choose(const char *path, bool exists, const char *why, void *user)
+{
+    choice *c = user;
+    (void)why;
+    if (!exists || c->found)
+        return;
+    c->found = true;
+    c->path = strdup(path);
+    c->out_of_memory = c->path == NULL;
+}
+
+pjrt_status *pjrt__find(const char *name, char **path)
+{
+    choice c = {0};
+    *path = NULL;
+    if (strchr(name, '/') != NULL) {
+        choose(name, true, "path", &c);
+    } else {
+        pjrt_status *st = pjrt_plugin_search(name, choose, &c);
+        if (st != NULL) {
+            free(c.path);
+            return st;
+        }
+    }
+    if (c.out_of_memory)
+        return PJRT_NO_MEMORY("pjrt_plugin_load");
+    if (!c.found)
+        return PJRT_FAIL(NOT_FOUND, "pjrt_plugin_load",
+                         "the %s plugin is not here: run tools/dev/setup.sh, or give its path "
+                         "(ttt devices -v shows where it was looked for)",
+                         name);
+    *path = c.path;
+    return NULL;
+}
+
+bool pjrt__on_tpu_machine(void)
+{
+    glob_t found;
+    bool here = false;
+    /* The driver of older generations shows /dev/accel*, that of newer ones VFIO groups. */
+    if (glob("/dev/accel[0-9]*", 0, NULL, &found) == 0) {
+        here = true;
+        globfree(&found);
+    }
+    if (!here && getenv("TPU_NAME") != NULL && glob("/dev/vfio/[0-9]*", 0, NULL, &found) == 0) {
+        here = true;
+        globfree(&found);
+    }
+    return here;
+}

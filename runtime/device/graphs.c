@@ -1,0 +1,516 @@
+/* The programs that a network is run by, as graphs. */
+#include "runtime/device/ttt_device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char call[] = "runtime";
+static const char sequences[] = "data+fsdp"; /* the axes that sequences are split over */
+static const char times[] = "time";          /* and their tokens */
+
+/* A graph in the making. */
+typedef struct building {
+    const ttt_task *task;
+    ttt_graph *graph;
+    ttt_net net;
+    hlo_val *values; /* of the parameters */
+    hlo_spec batch;  /* of [batch, …] */
+    ttt_input in;
+} building;
+
+/* Of whole sequences in the dual form alone do devices share out the times. */
+static pjrt_status *check_times(const ttt_task *task, const ttt_mesh *mesh)
+{
+    bool whole = task->kind == TTT_TASK_LOGITS || task->kind == TTT_TASK_LOSS ||
+                 task->kind == TTT_TASK_LOSSES || task->kind == TTT_TASK_GRADS ||
+                 task->kind == TTT_TASK_TRAIN;
+    if (!whole || task->form == TTT_FORM_PRIMAL)
+        return PJRT_FAIL(INVALID_ARGUMENT, call,
+                         "the mesh's axis time is for whole sequences in the dual form, as in "
+                         "training: leave it out where tokens come one by one or from a state");
+    if (task->time % ttt_mesh_size(mesh, times) != 0)
+        return PJRT_FAIL(INVALID_ARGUMENT, call,
+                         "%lld tokens do not divide by %lld, the mesh's axis time",
+                         (long long)task->time, (long long)ttt_mesh_size(mesh, times));
+    return NULL;
+}
+
+pjrt_status *ttt_task_batch_spec(const ttt_task *task, const ttt_mesh *mesh, hlo_spec *spec)
+{
+    int64_t pieces = ttt_mesh_size(mesh, "data") * ttt_mesh_size(mesh, "fsdp");
+    *spec = (hlo_spec){{0}};
+    if (ttt_mesh_size(mesh, times) > 1) {
+        PJRT_TRY(check_times(task, mesh));
+        spec->axes[1] = times;
+    }
+    if (task->batch == 1 && task->kind != TTT_TASK_TRAIN)
+        return NULL; /* every device has it */
+    if (task->batch % pieces != 0)
+        return PJRT_FAIL(INVALID_ARGUMENT, call,
+                         "%lld sequences do not divide by %lld, the mesh's data x fsdp",
+                         (long long)task->batch, (long long)pieces);
+    spec->axes[0] = sequences;
+    return NULL;
+}
+
+static hlo_val sequence_param(building *b, const char *name, hlo_type type)
+{
+    return ttt_graph_param(b->graph, name, HLO_SHAPE(type, b->task->batch, b->task->time),
+                           b->batch);
+}
+
+/* ---- token by token ----------------------------------------------------------------------------
+ */
+
+/* What one step of the scan over tokens needs from outside. */
+typedef struct stepping {
+    building *b;
+    const ttt_states *states;
+    const hlo_val *start;
+} stepping;
+
+/* Which dimension of a state counts sequences. */
+static int batch_dim(const ttt_states *states, int index)
+{
+    const char *name = states->list[index].name;
+    return states->layout == TTT_STACKED && strncmp(name, "layers.", 7) == 0 ? 1 : 0;
+}
+
+/*
+ * What state a sequence has where a document starts. The position goes on: mini-batches end where
+ * they would have ended. But attention has none, and must forget what stands before the position.
+ */
+static void reset_states(hlo_graph *g, const stepping *s, hlo_val resets, hlo_val *state)
+{
+    bool forget = s->b->net.config->mixer == TTT_MIXER_ATTENTION;
+    for (int i = 0; i < s->states->count; i++) {
+        const hlo_shape *shape = &s->states->list[i].shape;
+        if (strcmp(s->states->list[i].name, "position") == 0 && !forget)
+            continue;
+        hlo_dims dims = {.n = shape->rank};
+        memcpy(dims.d, shape->dims, sizeof dims.d);
+        hlo_val here = hlo_broadcast(g, resets, dims, HLO_DIMS(batch_dim(s->states, i)));
+        state[i] = hlo_select(g, here, s->start[i], state[i]);
+    }
+}
+
+static void step(hlo_graph *g, void *ctx, hlo_val time, const hlo_val *carry, const hlo_val *x,
+                 hlo_val *next, hlo_val *y)
+{
+    const stepping *s = ctx;
+    (void)time;
+    for (int i = 0; i < s->states->count; i++)
+        next[i] = carry[i];
+    if (s->b->task->resets)
+        reset_states(g, s, x[1], next);
+    y[0] = ttt_step(g, &s->b->net, s->states, x[0], next);
+}
+
+static hlo_val scan_tokens(building *b, const ttt_states *states, hlo_val *values)
+{
+    hlo_graph *g = b->graph->g;
+    hlo_val *start = values + states->count;
+    ttt_states_start(g, &b->net, states, values);
+    memcpy(start, values, (size_t)states->count * sizeof *start);
+    hlo_val inputs[2] = {hlo_transpose(g, b->in.tokens, HLO_DIMS(1, 0))}, logits;
+    if (b->task->resets)
+        inputs[1] = hlo_transpose(g, b->in.resets, HLO_DIMS(1, 0));
+    stepping s = {b, states, start};
+    hlo_scan(g, step, &s, values, states->count, inputs, b->task->resets ? 2 : 1, &logits, 1, NULL);
+    return hlo_transpose(g, logits, HLO_DIMS(1, 0, 2));
+}
+
+static int64_t context_of(const ttt_task *task)
+{
+    return task->context > 0 ? task->context : task->time;
+}
+
+/* The states of this task's sequences, and room for two sets of their values. */
+static pjrt_status *new_states(const building *b, ttt_states **states, hlo_val **values)
+{
+    ttt_error error;
+    *values = NULL;
+    *states = ttt_states_new(b->net.config, b->net.params->layout, b->task->batch,
+                             context_of(b->task), ttt_wide_type(b->task->compute), &error);
+    if (*states == NULL)
+        return ttt_failed(&error);
+    *values = calloc(2 * (size_t)(*states)->count, sizeof **values);
+    return *values == NULL ? PJRT_NO_MEMORY(call) : NULL;
+}
+
+static pjrt_status *primal_logits(building *b, hlo_val *logits)
+{
+    ttt_states *states;
+    hlo_val *values;
+    pjrt_status *st = new_states(b, &states, &values);
+    if (st == NULL)
+        *logits = scan_tokens(b, states, values);
+    free(values);
+    ttt_states_free(states);
+    return st;
+}
+
+/* ---- tasks -------------------------------------------------------------------------------------
+ */
+
+static void put_diagnostics(building *b, const ttt_diagnostics *d)
+{
+    if (!b->task->diagnostics)
+        return;
+    ttt_graph_result(b->graph, "inner_loss", d->inner_loss, HLO_SPEC(NULL));
+    ttt_graph_result(b->graph, "rate", d->rate, HLO_SPEC(NULL));
+    ttt_graph_result(b->graph, "state_norm", d->state_norm, HLO_SPEC(NULL));
+}
+
+static pjrt_status *build_logits(building *b)
+{
+    ttt_diagnostics diagnostics;
+    hlo_val logits;
+    if (b->task->form == TTT_FORM_PRIMAL)
+        PJRT_TRY(primal_logits(b, &logits));
+    else
+        logits =
+            ttt_logits(b->graph->g, &b->net, &b->in, b->task->diagnostics ? &diagnostics : NULL);
+    ttt_graph_result(b->graph, "logits", logits,
+                     HLO_SPEC(b->batch.axes[0], b->batch.axes[1], "model"));
+    put_diagnostics(b, &diagnostics);
+    return NULL;
+}
+
+static pjrt_status *loss_of(building *b, hlo_val labels, ttt_diagnostics *diagnostics,
+                            hlo_val *loss)
+{
+    hlo_graph *g = b->graph->g;
+    if (b->task->form != TTT_FORM_PRIMAL) {
+        ttt_target target = {.labels = labels};
+        *loss = ttt_loss(g, &b->net, &b->in, &target, b->task->diagnostics ? diagnostics : NULL);
+        return NULL;
+    }
+    hlo_val logits;
+    PJRT_TRY(primal_logits(b, &logits));
+    *loss = hlo_mean(g, hlo_cross_entropy(g, logits, labels), HLO_DIMS(0, 1));
+    return NULL;
+}
+
+static pjrt_status *build_loss(building *b, hlo_val labels)
+{
+    ttt_diagnostics diagnostics;
+    hlo_val loss;
+    PJRT_TRY(loss_of(b, labels, &diagnostics, &loss));
+    ttt_graph_result(b->graph, "loss", loss, HLO_SPEC(NULL));
+    put_diagnostics(b, &diagnostics);
+    return NULL;
+}
+
+static pjrt_status *build_losses(building *b, hlo_val labels)
+{
+    hlo_graph *g = b->graph->g;
+    ttt_diagnostics diagnostics;
+    hlo_val losses;
+    if (b->task->form == TTT_FORM_PRIMAL) {
+        hlo_val logits;
+        PJRT_TRY(primal_logits(b, &logits));
+        losses = hlo_cross_entropy(g, logits, labels);
+    } else {
+        losses = ttt_losses(g, &b->net, &b->in, labels, b->task->diagnostics ? &diagnostics : NULL);
+    }
+    ttt_graph_result(b->graph, "losses", losses, HLO_SPEC(NULL)); /* for all processes */
+    put_diagnostics(b, &diagnostics);
+    return NULL;
+}
+
+static pjrt_status *build_grads(building *b, hlo_val labels)
+{
+    const ttt_params *params = b->net.params;
+    hlo_val loss, *grads = b->values + params->count;
+    PJRT_TRY(loss_of(b, labels, NULL, &loss));
+    hlo_grad(b->graph->g, loss, b->values, params->count, grads);
+    ttt_graph_result(b->graph, "loss", loss, HLO_SPEC(NULL));
+    for (int i = 0; i < params->count; i++)
+        ttt_graph_result(b->graph, params->list[i].name, grads[i], params->list[i].spec);
+    return NULL;
+}
+
+/* Where a state lives on the mesh: split by sequences. */
+static hlo_spec state_spec(const building *b, const ttt_states *states, int index)
+{
+    hlo_spec spec = {{0}};
+    spec.axes[batch_dim(states, index)] = b->batch.axes[0];
+    return spec;
+}
+
+static void put_states(building *b, const ttt_states *states, const hlo_val *values)
+{
+    for (int i = 0; i < states->count; i++)
+        ttt_graph_result(b->graph, states->list[i].name, values[i], state_spec(b, states, i));
+}
+
+/* Where sequences are, and what comes next: one token, several, or several with their labels. */
+static void go_on(building *b, const ttt_states *states, hlo_val *values)
+{
+    hlo_graph *g = b->graph->g;
+    const ttt_task *task = b->task;
+    hlo_val *moved = values + states->count, labels = {0}, result;
+    ttt_states_bind(g, states, values);
+    for (int i = 0; i < states->count; i++)
+        hlo_shard_param(g, values[i], state_spec(b, states, i));
+    hlo_val tokens =
+        task->kind == TTT_TASK_DECODE
+            ? ttt_graph_param(b->graph, "tokens", HLO_SHAPE(HLO_S32, task->batch), b->batch)
+            : sequence_param(b, "tokens", HLO_S32);
+    if (task->kind == TTT_TASK_STREAM)
+        labels = sequence_param(b, "labels", HLO_S32);
+    memcpy(moved, values, (size_t)states->count * sizeof *moved);
+    if (task->kind == TTT_TASK_DECODE)
+        result = ttt_step(g, &b->net, states, tokens, moved);
+    else if (task->kind == TTT_TASK_EXTEND)
+        result = ttt_extend(g, &b->net, states, tokens, moved);
+    else
+        result = ttt_extend_losses(g, &b->net, states, tokens, labels, moved);
+    if (task->kind == TTT_TASK_STREAM)
+        ttt_graph_result(b->graph, "losses", result, HLO_SPEC(NULL));
+    else
+        ttt_graph_result(b->graph, "logits", result, HLO_SPEC(b->batch.axes[0], "model"));
+    int first = b->graph->n_results;
+    put_states(b, states, moved);
+    for (int i = 0; i < states->count; i++)
+        hlo_donate(g, values[i], first + i);
+}
+
+/* ---- sequences in and out of a batch -----------------------------------------------------------
+ */
+
+/* Names of the parts of one sequence, which stand beside those of the batch. */
+static hlo_val one_param(building *b, const ttt_states *one, int index)
+{
+    char name[64];
+    snprintf(name, sizeof name, "one.%s", one->list[index].name);
+    return ttt_graph_param(b->graph, name, one->list[index].shape, HLO_SPEC(NULL));
+}
+
+/* The place of sequence `slot` in a part of the batch. */
+static void slot_start(hlo_graph *g, const ttt_states *states, int index, hlo_val slot,
+                       hlo_val start[HLO_MAX_RANK])
+{
+    for (int i = 0; i < states->list[index].shape.rank; i++)
+        start[i] = i == batch_dim(states, index) ? slot : hlo_scalar_int(g, HLO_S32, 0);
+}
+
+/* values: the batch's parts, then those of one sequence. */
+static void exchange(building *b, const ttt_states *states, const ttt_states *one, hlo_val *values)
+{
+    hlo_graph *g = b->graph->g;
+    bool put = b->task->kind == TTT_TASK_PUT;
+    int count = states->count;
+    ttt_states_bind(g, states, values);
+    for (int i = 0; i < count; i++)
+        hlo_shard_param(g, values[i], state_spec(b, states, i));
+    for (int i = 0; i < count && put; i++)
+        values[count + i] = one_param(b, one, i);
+    hlo_val start[HLO_MAX_RANK];
+    hlo_val slot = ttt_graph_param(b->graph, "slot", HLO_SCALAR(HLO_S32), HLO_SPEC(NULL));
+    for (int i = 0; i < count; i++) {
+        slot_start(g, states, i, slot, start);
+        const hlo_shape *shape = &one->list[i].shape;
+        hlo_dims sizes = {.n = shape->rank};
+        memcpy(sizes.d, shape->dims, sizeof sizes.d);
+        hlo_val moved = put ? hlo_dynamic_update(g, values[i], values[count + i], start)
+                            : hlo_dynamic_slice(g, values[i], start, sizes);
+        ttt_graph_result(b->graph, states->list[i].name, moved,
+                         put ? state_spec(b, states, i) : HLO_SPEC(NULL));
+    }
+    for (int i = 0; i < count && put; i++)
+        hlo_donate(g, values[i], i);
+}
+
+static pjrt_status *build_exchange(building *b)
+{
+    ttt_states *states, *one = NULL;
+    hlo_val *values;
+    ttt_error error;
+    pjrt_status *st = new_states(b, &states, &values);
+    if (st == NULL) {
+        one = ttt_states_new(b->net.config, states->layout, 1, context_of(b->task),
+                             ttt_wide_type(b->task->compute), &error);
+        st = one == NULL ? ttt_failed(&error) : NULL;
+    }
+    if (st == NULL)
+        exchange(b, states, one, values);
+    free(values);
+    ttt_states_free(one);
+    ttt_states_free(states);
+    return st;
+}
+
+/* ---- one of them -------------------------------------------------------------------------------
+ */
+
+static pjrt_status *build_with_states(building *b)
+{
+    ttt_states *states;
+    hlo_val *values;
+    pjrt_status *st = new_states(b, &states, &values);
+    if (st == NULL && b->task->kind == TTT_TASK_START) {
+        ttt_states_start(b->graph->g, &b->net, states, values);
+        put_states(b, states, values);
+    } else if (st == NULL) {
+        go_on(b, states, values);
+    }
+    free(values);
+    ttt_states_free(states);
+    return st;
+}
+
+/* What ttt_train_step gives back: the state, then figures, of which `skipped` is a predicate. */
+static void train_results(building *b, const ttt_train_places *at)
+{
+    const ttt_params *params = b->net.params;
+    ttt_sharded *results = calloc((size_t)at->n_results, sizeof *results);
+    if (results == NULL) {
+        hlo_fail(b->graph->g, HLO_ERROR_MEMORY, "out of memory");
+        return;
+    }
+    for (int i = 0; i < at->step; i++) {
+        const ttt_param *p = &params->list[i % params->count];
+        results[i] = (ttt_sharded){p->shape, p->spec};
+        results[i].shape.type = ttt_wide_type(b->task->compute);
+    }
+    for (int i = at->step; i < at->n_results; i++)
+        results[i].shape = HLO_SCALAR(HLO_F32);
+    int64_t layers = b->net.config->n_layers;
+    results[at->step].shape.type = HLO_S32;
+    results[at->skipped].shape.type = HLO_PRED;
+    if (b->task->diagnostics) {
+        results[at->inner_loss].shape = HLO_SHAPE(HLO_F32, layers, 4, b->task->time);
+        results[at->inner_rate].shape = HLO_SHAPE(HLO_F32, layers, 3);
+        results[at->state_norm].shape = HLO_SHAPE(HLO_F32, layers, 2);
+    }
+    b->graph->results = results;
+    b->graph->n_results = at->n_results;
+}
+
+static pjrt_status *build_train(building *b)
+{
+    const ttt_recipe *recipe = b->task->recipe;
+    ttt_train_options options = b->task->train;
+    ttt_train_places at;
+    if (recipe == NULL || recipe->sequence_length != b->task->time ||
+        recipe->batch_tokens != b->task->batch * b->task->time)
+        return PJRT_FAIL(INVALID_ARGUMENT, call, "training needs a recipe for %lld x %lld tokens",
+                         (long long)b->task->batch, (long long)b->task->time);
+    options.resets = b->task->resets;
+    options.diagnostics = b->task->diagnostics;
+    ttt_train_step(b->graph->g, &b->net, recipe, &options, &at);
+    if (hlo_graph_error(b->graph->g) == NULL)
+        train_results(b, &at);
+    if (b->task->places != NULL)
+        *b->task->places = at;
+    return NULL;
+}
+
+static pjrt_status *build(building *b)
+{
+    const ttt_task *task = b->task;
+    if (task->kind == TTT_TASK_TRAIN)
+        return build_train(b);
+    if (task->kind == TTT_TASK_PUT || task->kind == TTT_TASK_TAKE)
+        return build_exchange(b);
+    ttt_params_bind(b->graph->g, b->net.params, ttt_wide_type(task->compute), b->values);
+    if (task->kind == TTT_TASK_START || task->kind == TTT_TASK_DECODE ||
+        task->kind == TTT_TASK_EXTEND || task->kind == TTT_TASK_STREAM)
+        return build_with_states(b);
+    hlo_val labels = {0};
+    b->in.tokens = sequence_param(b, "tokens", HLO_S32);
+    if (task->kind != TTT_TASK_LOGITS)
+        labels = sequence_param(b, "labels", HLO_S32);
+    if (task->resets)
+        b->in.resets = sequence_param(b, "resets", HLO_PRED);
+    if (task->kind == TTT_TASK_LOGITS)
+        return build_logits(b);
+    if (task->kind == TTT_TASK_LOSSES)
+        return build_losses(b, labels);
+    return task->kind == TTT_TASK_LOSS ? build_loss(b, labels) : build_grads(b, labels);
+}
+
+static pjrt_status *check(const ttt_task *task, const ttt_config *config)
+{
+    bool learner = ttt_mixer_learns(config->mixer);
+    if (task->batch < 1 || task->time < 1)
+        return PJRT_FAIL(INVALID_ARGUMENT, call, "%lld sequences of %lld tokens",
+                         (long long)task->batch, (long long)task->time);
+    if (task->kind == TTT_TASK_TRAIN && task->form == TTT_FORM_PRIMAL)
+        return PJRT_FAIL(INVALID_ARGUMENT, call, "training is in the dual form alone");
+    if (task->diagnostics && task->form == TTT_FORM_PRIMAL)
+        return PJRT_FAIL(INVALID_ARGUMENT, call, "diagnostics are of the dual form alone");
+    if (task->diagnostics && !learner)
+        return PJRT_FAIL(INVALID_ARGUMENT, call,
+                         "diagnostics are of learners, and the mixer %s has none",
+                         ttt_mixer_name(config->mixer));
+    return NULL;
+}
+
+/* Where gradients are asked for, only with the kernel for those. */
+static bool calls_scan(const ttt_task *task)
+{
+    bool backwards = task->kind == TTT_TASK_TRAIN || task->kind == TTT_TASK_GRADS;
+    unsigned needed = TTT_CALL_SCAN | (backwards ? TTT_CALL_GRADIENT : 0);
+    return (task->calls & needed) == needed;
+}
+
+pjrt_status *ttt_task_build(const ttt_task *task, const ttt_config *config,
+                            const ttt_params *params, const ttt_mesh *mesh, ttt_graph *out)
+{
+    static const char *const names[] = {"logits", "loss",   "losses", "grads", "start", "decode",
+                                        "extend", "stream", "put",    "take",  "train"};
+    building b = {.task = task, .graph = out};
+    *out = (ttt_graph){0};
+    PJRT_TRY(check(task, config));
+    PJRT_TRY(ttt_mesh_check(mesh, params));
+    PJRT_TRY(ttt_task_batch_spec(task, mesh, &b.batch));
+    PJRT_TRY(ttt_graph_new(names[task->kind], mesh, out));
+    b.values = calloc(2 * (size_t)params->count, sizeof *b.values);
+    b.net = (ttt_net){.config = config,
+                      .params = params,
+                      .values = b.values,
+                      .compute = task->compute,
+                      .remat = task->remat,
+                      .matrix_sums = task->form == TTT_FORM_MATRIX,
+                      .call_step = (task->calls & TTT_CALL_STEP) != 0,
+                      .call_scan = calls_scan(task),
+                      .call_product = (task->calls & TTT_CALL_PRODUCT) != 0,
+                      .batch_axes = b.batch.axes[0],
+                      .time_axis = b.batch.axes[1]};
+    pjrt_status *st = b.values == NULL ? PJRT_NO_MEMORY(call) : build(&b);
+    if (st == NULL && hlo_graph_error(out->g) != NULL)
+        st = ttt_graph_failed(out->g);
+    if (st != NULL)
+        ttt_graph_free(out);
+    free(b.values);
+    return st;
+}
+
+void ttt_task_fit(ttt_task *task, const char *platform)
+{
+    if (task->form == TTT_FORM_DUAL && strcmp(platform, "tpu") == 0)
+        task->form = TTT_FORM_MATRIX;
+}
+
+pjrt_status *ttt_task_compile_for(const ttt_task *task, const ttt_place *place,
+                                  const ttt_config *config, const ttt_params *params,
+                                  ttt_program **out)
+{
+    ttt_graph graph;
+    ttt_task fitted = *task;
+    *out = NULL;
+    ttt_task_fit(&fitted, pjrt_client_platform(place->client));
+    PJRT_TRY(ttt_task_build(&fitted, config, params, &place->mesh, &graph));
+    pjrt_status *st = ttt_program_compile(place, &graph, out);
+    ttt_graph_free(&graph);
+    return st;
+}
+
+pjrt_status *ttt_task_compile(const ttt_task *task, const ttt_model *model, ttt_program **out)
+{
+    return ttt_task_compile_for(task, model->place, &model->config, model->params, out);
+}
