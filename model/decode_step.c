@@ -1,6 +1,6 @@
 /* One token at a time: the table of what a sequence carries, and the network over one token. */
-#include "model/records.h"
 #include "model/network_internal.h"
+#include "model/records.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ enum { STATE_NAME = 40 };
 /* Walks over the table; the first walk only counts. */
 struct net_state_table {
     const ttt_config *config;
-    ttt_states *states; /* list is NULL while counting */
+    ttt_state_table *states; /* list is NULL while counting */
     char (*names)[STATE_NAME];
     int64_t context, layer;
     hlo_type type;
@@ -32,7 +32,7 @@ hlo_type net_state_type(const net_state_table *table)
 
 void net_state_part(net_state_table *t, const char *name, hlo_shape shape)
 {
-    ttt_states *states = t->states;
+    ttt_state_table *states = t->states;
     int index = states->count++, lead = states->layout == TTT_STACKED ? 2 : 1;
     if (states->list == NULL)
         return;
@@ -76,7 +76,7 @@ static int shared_parts(const ttt_config *c)
 static void walk(net_state_table *t)
 {
     const ttt_config *c = t->config;
-    ttt_states *states = t->states;
+    ttt_state_table *states = t->states;
     static const char *const names[] = {"position", "place"};
     for (states->count = 0; states->count < shared_parts(c); states->count++) {
         if (states->list != NULL)
@@ -91,8 +91,8 @@ static void walk(net_state_table *t)
     }
 }
 
-ttt_states *ttt_states_new(const ttt_config *config, ttt_layout layout, int64_t batch,
-                           int64_t context, hlo_type type, ttt_error *error)
+ttt_state_table *ttt_state_table_new(const ttt_config *config, ttt_layout layout, int64_t batch,
+                                     int64_t context, hlo_type type, ttt_error *error)
 {
     if (!ttt_config_check(config, error))
         return NULL;
@@ -101,7 +101,7 @@ ttt_states *ttt_states_new(const ttt_config *config, ttt_layout layout, int64_t 
                   (long long)context);
         return NULL;
     }
-    ttt_states *states = calloc(1, sizeof *states);
+    ttt_state_table *states = calloc(1, sizeof *states);
     net_state_table t = {.config = config, .states = states, .context = context, .type = type};
     if (states != NULL) {
         states->batch = batch;
@@ -121,7 +121,7 @@ ttt_states *ttt_states_new(const ttt_config *config, ttt_layout layout, int64_t 
     return NULL;
 }
 
-void ttt_states_free(ttt_states *states)
+void ttt_state_table_free(ttt_state_table *states)
 {
     if (states == NULL)
         return;
@@ -129,7 +129,7 @@ void ttt_states_free(ttt_states *states)
     free(states);
 }
 
-void ttt_states_bind(hlo_graph *g, const ttt_states *states, hlo_val *values)
+void ttt_state_table_bind(hlo_graph *g, const ttt_state_table *states, hlo_val *values)
 {
     for (int i = 0; i < states->count; i++)
         values[i] = hlo_param(g, states->list[i].name, states->list[i].shape);
@@ -139,7 +139,7 @@ void ttt_states_bind(hlo_graph *g, const ttt_states *states, hlo_val *values)
  */
 
 /* Parts of one layer. */
-static int parts_of(const ttt_net *net, const ttt_states *states)
+static int parts_of(const ttt_net *net, const ttt_state_table *states)
 {
     int n = states->count - shared_parts(net->config);
     return states->layout == TTT_STACKED ? n : n / (int)net->config->n_layers;
@@ -186,7 +186,7 @@ static void step_in_loop(hlo_graph *g, void *ctx, hlo_val step, const hlo_val *c
 
 /* Runs `body` over the layers, whose states `state` are given and replaced; x is carried, or null.
  */
-static void over_layers(hlo_graph *g, const ttt_net *net, const ttt_states *states,
+static void over_layers(hlo_graph *g, const ttt_net *net, const ttt_state_table *states,
                         hlo_scan_body body, const hlo_val *shared, hlo_val *x, hlo_val *state)
 {
     int count = net->params->count, n_state = parts_of(net, states);
@@ -211,7 +211,8 @@ static void over_layers(hlo_graph *g, const ttt_net *net, const ttt_states *stat
     free(lists);
 }
 
-void ttt_states_start(hlo_graph *g, const ttt_net *net, const ttt_states *states, hlo_val *values)
+void ttt_state_table_start(hlo_graph *g, const ttt_net *net, const ttt_state_table *states,
+                           hlo_val *values)
 {
     int shared = shared_parts(net->config);
     for (int i = 0; i < states->count; i++)
@@ -229,8 +230,8 @@ void ttt_states_start(hlo_graph *g, const ttt_net *net, const ttt_states *states
  */
 
 /* Through all blocks: one token x [batch, hidden], or several [batch, time, hidden]. */
-static hlo_val through_blocks(hlo_graph *g, const ttt_net *net, const ttt_states *states, hlo_val x,
-                              hlo_val *values)
+static hlo_val through_blocks(hlo_graph *g, const ttt_net *net, const ttt_state_table *states,
+                              hlo_val x, hlo_val *values)
 {
     int shared = shared_parts(net->config);
     if (net->params->layout != states->layout) {
@@ -265,7 +266,7 @@ static void count_on(hlo_graph *g, const ttt_config *c, hlo_val *shared)
     shared[0] = hlo_add(g, shared[0], one);
 }
 
-hlo_val ttt_step(hlo_graph *g, const ttt_net *net, const ttt_states *states, hlo_val tokens,
+hlo_val ttt_step(hlo_graph *g, const ttt_net *net, const ttt_state_table *states, hlo_val tokens,
                  hlo_val *values)
 {
     hlo_val x = through_blocks(g, net, states, net_embed(g, net, tokens), values);
@@ -277,8 +278,8 @@ hlo_val ttt_step(hlo_graph *g, const ttt_net *net, const ttt_states *states, hlo
  */
 
 /* Whole mini-batches: the place after them is the one before. */
-static hlo_val go_on(hlo_graph *g, const ttt_net *net, const ttt_states *states, hlo_val tokens,
-                     hlo_val *values)
+static hlo_val go_on(hlo_graph *g, const ttt_net *net, const ttt_state_table *states,
+                     hlo_val tokens, hlo_val *values)
 {
     hlo_val x = through_blocks(g, net, states, net_embed(g, net, tokens), values);
     hlo_val time = hlo_scalar_int(g, HLO_S32, hlo_dim(g, tokens, 1));
@@ -286,7 +287,7 @@ static hlo_val go_on(hlo_graph *g, const ttt_net *net, const ttt_states *states,
     return x;
 }
 
-hlo_val ttt_extend(hlo_graph *g, const ttt_net *net, const ttt_states *states, hlo_val tokens,
+hlo_val ttt_extend(hlo_graph *g, const ttt_net *net, const ttt_state_table *states, hlo_val tokens,
                    hlo_val *values)
 {
     hlo_val x = go_on(g, net, states, tokens, values);
@@ -295,7 +296,7 @@ hlo_val ttt_extend(hlo_graph *g, const ttt_net *net, const ttt_states *states, h
     return net_logits(g, net, hlo_reshape(g, x, HLO_DIMS(batch, net->config->hidden_size)));
 }
 
-hlo_val ttt_extend_losses(hlo_graph *g, const ttt_net *net, const ttt_states *states,
+hlo_val ttt_extend_losses(hlo_graph *g, const ttt_net *net, const ttt_state_table *states,
                           hlo_val tokens, hlo_val labels, hlo_val *values)
 {
     return net_losses(g, net, go_on(g, net, states, tokens, values), labels);

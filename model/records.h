@@ -2,8 +2,8 @@
 #ifndef MODEL_RECORDS_H
 #define MODEL_RECORDS_H
 
-#include "model/ttt_model.h"
 #include "model/files/ttt_model_files.h"
+#include "model/ttt_model.h"
 
 #include <jansson.h>
 

@@ -21,10 +21,10 @@ typedef struct builder {
 /* ---- arguments ---------------------------------------------------------------------------------
  */
 
-static void lay_out(int n, const ttt_train_options *o, ttt_train_places *at)
+static void lay_out(int n, const ttt_train_options *o, ttt_train_args *at)
 {
     int next = 3 * n;
-    *at = (ttt_train_places){.first = n, .second = 2 * n, .step = next++};
+    *at = (ttt_train_args){.first = n, .second = 2 * n, .step = next++};
     at->tokens = next++;
     at->labels = next++;
     at->weights = o->weights ? next++ : -1;
@@ -234,7 +234,7 @@ static void state_results(hlo_graph *g, const ttt_params *params, const hlo_val 
 }
 
 /* `room`: for each parameter three old and three new values and a gradient, then the old count. */
-static void build(hlo_graph *g, builder *b, hlo_val *room, const ttt_train_places *at)
+static void build(hlo_graph *g, builder *b, hlo_val *room, const ttt_train_args *at)
 {
     const ttt_params *params = b->net.params;
     const ttt_train_options *o = b->options;
@@ -278,7 +278,7 @@ static void build(hlo_graph *g, builder *b, hlo_val *room, const ttt_train_place
 }
 
 void ttt_train_step(hlo_graph *g, const ttt_net *net, const ttt_recipe *recipe,
-                    const ttt_train_options *options, ttt_train_places *places)
+                    const ttt_train_options *options, ttt_train_args *places)
 {
     builder b = {.net = *net, .recipe = recipe, .options = options};
     b.net.batch_axes = "data+fsdp";

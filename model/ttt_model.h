@@ -339,34 +339,35 @@ typedef struct ttt_state_part {
 } ttt_state_part;
 
 /* All of them, for sequences that go on side by side, each at its own position. */
-typedef struct ttt_states {
+typedef struct ttt_state_table {
     ttt_state_part *list;
     int count;
     int64_t batch;
     ttt_layout layout;
-} ttt_states;
+} ttt_state_table;
 
 /* `context` is the longest sequence that attention is to remember; the others need none. */
-ttt_states *ttt_states_new(const ttt_config *config, ttt_layout layout, int64_t batch,
-                           int64_t context, hlo_type type, ttt_error *error);
-void ttt_states_free(ttt_states *states);
+ttt_state_table *ttt_state_table_new(const ttt_config *config, ttt_layout layout, int64_t batch,
+                                     int64_t context, hlo_type type, ttt_error *error);
+void ttt_state_table_free(ttt_state_table *states);
 /* Adds a graph parameter for each part; fills in `values`. */
-void ttt_states_bind(hlo_graph *g, const ttt_states *states, hlo_val *values);
+void ttt_state_table_bind(hlo_graph *g, const ttt_state_table *states, hlo_val *values);
 /* What sequences start with. */
-void ttt_states_start(hlo_graph *g, const ttt_net *net, const ttt_states *states, hlo_val *values);
+void ttt_state_table_start(hlo_graph *g, const ttt_net *net, const ttt_state_table *states,
+                           hlo_val *values);
 /* The primal form: one token of each sequence, s32 [batch], to the logits of the next, [batch,
  * vocab]; `values` move on. */
-hlo_val ttt_step(hlo_graph *g, const ttt_net *net, const ttt_states *states, hlo_val tokens,
+hlo_val ttt_step(hlo_graph *g, const ttt_net *net, const ttt_state_table *states, hlo_val tokens,
                  hlo_val *values);
 /*
  * The dual form from where sequences are: s32 [batch, time] tokens of each, to the logits that
  * follow the last, [batch, vocab]; `values` move on. Learners take whole mini-batches, from the
  * start of one: "place" is 0 before and after.
  */
-hlo_val ttt_extend(hlo_graph *g, const ttt_net *net, const ttt_states *states, hlo_val tokens,
+hlo_val ttt_extend(hlo_graph *g, const ttt_net *net, const ttt_state_table *states, hlo_val tokens,
                    hlo_val *values);
 /* The same, to the loss of each token, f32 [batch, time]. */
-hlo_val ttt_extend_losses(hlo_graph *g, const ttt_net *net, const ttt_states *states,
+hlo_val ttt_extend_losses(hlo_graph *g, const ttt_net *net, const ttt_state_table *states,
                           hlo_val tokens, hlo_val labels, hlo_val *values);
 
 #endif

@@ -10,7 +10,7 @@
  *     else {
  *         hlo_graph *g = hlo_graph_new("train_step");
  *         ttt_net net = {.config = &config, .params = params, .compute = HLO_BF16};
- *         ttt_train_places at; // which argument is what
+ *         ttt_train_args at; // which argument is what
  *         ttt_train_step(g, &net, &recipe, &(ttt_train_options){.accumulation = 4}, &at);
  *         char *text = hlo_write_text(g, NULL); // NULL when anything above went wrong
  *         …
@@ -119,7 +119,7 @@ typedef struct ttt_train_options {
  * from 0 on, first moments from `first`, second ones from `second`, each in the table's order, then
  * the count of steps.
  */
-typedef struct ttt_train_places {
+typedef struct ttt_train_args {
     int first, second, step;
     /* arguments */
     int tokens, labels; /* s32 [accumulation, batch, time] */
@@ -133,14 +133,14 @@ typedef struct ttt_train_places {
     int skipped;                            /* pred: the state was not updated */
     int inner_loss, inner_rate, state_norm; /* ttt_diagnostics, over all parts */
     int n_results;
-} ttt_train_places;
+} ttt_train_args;
 
 /*
  * Builds the whole program into a new graph: loss, gradients, update. Of `net` the values are not
  * read; the rest says how the network computes. The batch is batch_tokens / sequence_length
  * sequences, cut into `accumulation` parts.
  *
- * Arguments and results are named as in ttt_train_places, parameters by their own names, and the
+ * Arguments and results are named as in ttt_train_args, parameters by their own names, and the
  * moments "first:NAME" and "second:NAME". The whole state is donated. When the graph has a mesh, of
  * axes "data", "fsdp", "time" and "model", sequences are split over "data+fsdp", their times over
  * "time", and the state as its table says; the other results are whole on every device.
@@ -148,6 +148,6 @@ typedef struct ttt_train_places {
  * What is wrong is an error of the graph.
  */
 void ttt_train_step(hlo_graph *g, const ttt_net *net, const ttt_recipe *recipe,
-                    const ttt_train_options *options, ttt_train_places *places);
+                    const ttt_train_options *options, ttt_train_args *places);
 
 #endif

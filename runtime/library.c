@@ -43,7 +43,7 @@ static pjrt_status *open_bundle(ttt_lm *lm, const char *path, const ttt_lm_optio
     ttt_bundle_options how = {.model = o->weights, .rebuild = o->rebuild};
     PJRT_TRY(ttt_bundle_open(path, &lm->bundle));
     PJRT_TRY(ttt_bundle_tokenizer(lm->bundle, &lm->tokenizer));
-    return ttt_bundle_engine(lm->bundle, lm->place, &how, &lm->use, &lm->engine);
+    return ttt_bundle_engine(lm->bundle, lm->devices, &how, &lm->use, &lm->engine);
 }
 
 static pjrt_status *matrices_type(const char *name, hlo_type *type)
@@ -74,16 +74,16 @@ static pjrt_status *open_folder(ttt_lm *lm, const char *path, const ttt_lm_optio
     ttt_engine_options engine = {.context = o->context};
     PJRT_TRY(matrices_type(o->matrices, &engine.weights));
     PJRT_TRY(ttt_model_folder(path, &folder));
-    pjrt_status *st = ttt_engine_open(lm->place, folder, &engine, &lm->engine);
+    pjrt_status *st = ttt_engine_open(lm->devices, folder, &engine, &lm->engine);
     free(folder);
     return st != NULL ? st : find_tokenizer(lm, path, o);
 }
 
 static pjrt_status *open_lm(ttt_lm *lm, const char *path, const ttt_lm_options *o)
 {
-    PJRT_TRY(ttt_place_open(o->plugin == NULL ? "cpu" : o->plugin, NULL, &lm->place));
+    PJRT_TRY(ttt_devices_open(o->plugin == NULL ? "cpu" : o->plugin, NULL, &lm->devices));
     if (o->cache != NULL)
-        PJRT_TRY(ttt_place_cache(lm->place, o->cache));
+        PJRT_TRY(ttt_devices_cache(lm->devices, o->cache));
     PJRT_TRY(ttt_bundle_is(path) ? open_bundle(lm, path, o) : open_folder(lm, path, o));
     lm->slots = calloc((size_t)ttt_engine_batch(lm->engine), sizeof(ttt_sequence *));
     if (lm->slots == NULL)
@@ -115,7 +115,7 @@ void ttt_lm_free(ttt_lm *lm)
     ttt_encoder_free(lm->encoder);
     ttt_tokenizer_free(lm->tokenizer);
     ttt_bundle_free(lm->bundle);
-    ttt_place_free(lm->place);
+    ttt_devices_free(lm->devices);
     free(lm);
 }
 

@@ -2,11 +2,11 @@
 #ifndef RUNTIME_LIBRARY_H
 #define RUNTIME_LIBRARY_H
 
-#include "runtime/ttt.h"
 #include "runtime/bundle/ttt_bundle.h"
+#include "runtime/ttt.h"
 
 struct ttt_lm {
-    ttt_place *place;
+    ttt_devices *devices;
     ttt_bundle *bundle; /* NULL: a model's folder */
     ttt_bundle_use use;
     ttt_tokenizer *tokenizer; /* NULL: the model has none beside it */

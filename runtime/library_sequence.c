@@ -1,7 +1,7 @@
 /* libttt: sequences, which come into a slot of the engine when they are used and wait as states in
  * the host's memory when others need it. */
-#include "runtime/library.h"
 #include "runtime/generate/sequence_state.h"
+#include "runtime/library.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -189,7 +189,7 @@ ttt_failure *ttt_sequence_restore(ttt_sequence *s, const void *bytes, size_t siz
     if (image == NULL)
         return ttt__failure(PJRT_NO_MEMORY(call));
     memcpy(image, bytes, size);
-    pjrt_status *st = ttt__state_parse("the state", image, size, &state);
+    pjrt_status *st = ttt__sequence_state_parse("the state", image, size, &state);
     return ttt__failure(st != NULL ? st : restore(s, state));
 }
 

@@ -144,7 +144,7 @@ check_tree() {
 
 # Writes a small tree in which every rule is kept.
 good_tree() {
-    (mkdir -p "$1" && cd "$1" && mkdir -p pjrt/cpu pjrt/proto hlo_builder model kernels runtime tools tests)
+    (mkdir -p "$1" && cd "$1" && mkdir -p pjrt/cpu pjrt/proto hlo_builder model kernels runtime/device tools tests)
     : >"$1/pjrt/internal.h"
     : >"$1/pjrt/proto/options.proto"
     : >"$1/hlo_builder/hlo.h"

@@ -1,7 +1,7 @@
 /* The TTT layer: projections, the learner over mini-batches, output. */
 #include "model/mixer/ttt.h"
-#include "model/records.h"
 #include "model/learner/learner.h"
+#include "model/records.h"
 
 #include <stdio.h>
 

@@ -72,7 +72,7 @@ void ttt__log_close(ttt__log *log); /* once or more often */
 /* ---- hashes ------------------------------------------------------------------------------------
  */
 
-enum { TTT__PIECE = 1 << 20 };
+enum { TTT__CHECKPOINT_SHARD = 1 << 20 };
 
 /* What is known of a file's content. */
 typedef struct ttt__digest {
@@ -82,7 +82,7 @@ typedef struct ttt__digest {
 } ttt__digest;
 
 /* How many pieces a file of that size has. */
-int64_t ttt__digest_pieces(int64_t size);
+int64_t ttt__digest_chunks(int64_t size);
 /* Reads the file. With `known`, which may be NULL, it stops at the first difference with DATA_LOSS
  * and its offset, and so it does when the file is missing, cut or cannot be read. */
 PJRT_MUST_CHECK pjrt_status *ttt__digest_file(const char *path, const ttt__digest *known,

@@ -12,9 +12,9 @@
 
 static const char call[] = "checkpoint";
 
-int64_t ttt__digest_pieces(int64_t size)
+int64_t ttt__digest_chunks(int64_t size)
 {
-    return size / TTT__PIECE + (size % TTT__PIECE != 0);
+    return size / TTT__CHECKPOINT_SHARD + (size % TTT__CHECKPOINT_SHARD != 0);
 }
 
 void ttt__digest_free(ttt__digest *digest)
@@ -53,7 +53,7 @@ static pjrt_status *read_piece(int fd, const char *path, int64_t offset, void *p
 /* Bytes of the piece at `offset`. */
 static size_t piece_size(int64_t size, int64_t offset)
 {
-    return (size_t)(size - offset < TTT__PIECE ? size - offset : TTT__PIECE);
+    return (size_t)(size - offset < TTT__CHECKPOINT_SHARD ? size - offset : TTT__CHECKPOINT_SHARD);
 }
 
 typedef struct hashing {
@@ -67,9 +67,9 @@ typedef struct hashing {
 
 static pjrt_status *hash_pieces(hashing *h)
 {
-    int64_t count = ttt__digest_pieces(h->out->size);
+    int64_t count = ttt__digest_chunks(h->out->size);
     for (int64_t i = 0; i < count; i++) {
-        int64_t offset = i * TTT__PIECE;
+        int64_t offset = i * TTT__CHECKPOINT_SHARD;
         size_t size = piece_size(h->out->size, offset);
         PJRT_TRY(read_piece(h->fd, h->path, offset, h->piece, size));
         h->out->pieces[i] = XXH3_64bits(h->piece, size);
@@ -98,7 +98,7 @@ static pjrt_status *hash_open(hashing *h)
         return PJRT_FAIL(DATA_LOSS, call, "%s: %lld bytes, and there should be %lld", h->path,
                          (long long)info.st_size, (long long)h->known->size);
     h->out->size = info.st_size;
-    h->out->pieces = calloc((size_t)ttt__digest_pieces(info.st_size) + 1, sizeof(uint64_t));
+    h->out->pieces = calloc((size_t)ttt__digest_chunks(info.st_size) + 1, sizeof(uint64_t));
     h->piece = malloc(piece_size(info.st_size, 0) + 1);
     h->state = XXH3_createState();
     if (h->out->pieces == NULL || h->piece == NULL || h->state == NULL)

@@ -205,7 +205,7 @@ void ttt__manifest_files_free(ttt__manifest_files *files)
 static json_t *file_json(const ttt__digest *digest)
 {
     char whole[2 * DIGITS + 1];
-    int64_t count = ttt__digest_pieces(digest->size);
+    int64_t count = ttt__digest_chunks(digest->size);
     char *pieces = malloc((size_t)count * DIGITS + 1);
     if (pieces == NULL)
         return NULL;
@@ -245,7 +245,7 @@ static pjrt_status *parse_digest(const json_t *entry, ttt__digest *out)
         !get_hex(json_string_value(whole), &out->whole[0]) ||
         !get_hex(json_string_value(whole) + DIGITS, &out->whole[1]))
         return ttt__manifest_bad("a file has no xxh3_128");
-    int64_t count = ttt__digest_pieces(out->size);
+    int64_t count = ttt__digest_chunks(out->size);
     if (!json_is_string(pieces) || json_string_length(pieces) % DIGITS != 0 ||
         json_string_length(pieces) / DIGITS != (size_t)count)
         return ttt__manifest_bad("a file has not one hash a MiB");

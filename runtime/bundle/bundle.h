@@ -23,8 +23,8 @@ PJRT_MUST_CHECK pjrt_status *ttt__bundle_text(const ttt_bundle_about *about,
 
 /* "decode-4" of a program, and "decode" of what it does; NULL of a kind that bundles have not. */
 enum { TTT__PROGRAM_NAME = 64 };
-void ttt__bundle_program_name(const ttt_task *task, char name[TTT__PROGRAM_NAME]);
-const char *ttt__bundle_task_name(ttt_task_kind kind);
+void ttt__bundle_program_name(const ttt_program_desc *desc, char name[TTT__PROGRAM_NAME]);
+const char *ttt__bundle_kind_name(ttt_program_kind kind);
 /* A whole file of the bundle, which must be what the manifest says; the caller frees it. */
 PJRT_MUST_CHECK pjrt_status *ttt__bundle_read(const ttt_bundle *bundle, const char *name,
                                               char **bytes, size_t *size);

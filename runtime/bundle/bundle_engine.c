@@ -1,7 +1,7 @@
 /* Engines from bundles: executables where they fit this machine, StableHLO where they do not. */
 #include "runtime/bundle/bundle.h"
-#include "runtime/generate/engine.h"
 #include "runtime/device/internal.h"
+#include "runtime/generate/engine.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@ static const char call[] = "bundle";
 /* Where an engine's programs come from: loaded ones, or the bundle's StableHLO. */
 typedef struct programs {
     const ttt_bundle *bundle;
-    const ttt_place *place;
+    const ttt_devices *devices;
     bool built;
     ttt_program **loaded; /* one a program of the bundle; NULL once it was handed out */
 } programs;
@@ -44,34 +44,34 @@ static pjrt_status *build(const programs *p, int index, ttt_program **out)
     bool cached;
     PJRT_TRY(ttt__bundle_read(p->bundle, p->bundle->about.programs[index].file, &bytes, &size));
     pjrt_program code = {.code = bytes, .size = size, .format = "mlir"};
-    pjrt_status *st = ttt__place_compile(p->place, code, &exe, &cached);
+    pjrt_status *st = ttt__devices_compile(p->devices, code, &exe, &cached);
     free(bytes);
     if (st != NULL)
         return st;
-    PJRT_TRY(ttt__program_adopt(p->place, exe, out));
+    PJRT_TRY(ttt__program_adopt(p->devices, exe, out));
     (*out)->cached = cached;
     return NULL;
 }
 
-static int find_program(const ttt_bundle_about *about, const ttt_task *task)
+static int find_program(const ttt_bundle_about *about, const ttt_program_desc *desc)
 {
-    const char *name = ttt__bundle_task_name(task->kind);
+    const char *name = ttt__bundle_kind_name(desc->kind);
     for (int i = 0; name != NULL && i < about->n_programs; i++) {
         const ttt_bundle_program *p = &about->programs[i];
-        if (strcmp(p->task, name) == 0 && p->batch == task->batch && p->time == task->time)
+        if (strcmp(p->kind, name) == 0 && p->batch == desc->batch && p->time == desc->time)
             return i;
     }
     return -1;
 }
 
-static pjrt_status *get(void *ctx, const ttt_task *task, ttt_program **out)
+static pjrt_status *get(void *ctx, const ttt_program_desc *desc, ttt_program **out)
 {
     programs *p = ctx;
-    int index = find_program(&p->bundle->about, task);
+    int index = find_program(&p->bundle->about, desc);
     *out = NULL;
     if (index < 0) {
         char name[TTT__PROGRAM_NAME];
-        ttt__bundle_program_name(task, name);
+        ttt__bundle_program_name(desc, name);
         return PJRT_FAIL(NOT_FOUND, call, "%s has no program %s: export the model anew",
                          p->bundle->path, name);
     }
@@ -91,19 +91,19 @@ static pjrt_status *load_one(programs *p, const ttt_bundle_target *target, int i
     pjrt_executable *exe;
     pjrt_program any = {.format = "mlir"};
     PJRT_TRY(ttt__path_join(p->bundle->path, target->files[index], path));
-    PJRT_TRY(pjrt_executable_load(p->place->client, path, any,
+    PJRT_TRY(pjrt_executable_load(p->devices->client, path, any,
                                   &(pjrt_compile_options){.partitions = 1}, &exe));
-    return ttt__program_adopt(p->place, exe, &p->loaded[index]);
+    return ttt__program_adopt(p->devices, exe, &p->loaded[index]);
 }
 
 /* All executables of a target, or none and why. */
 static pjrt_status *load_target(programs *p, const ttt_bundle_target *target)
 {
     pjrt_status *st = NULL;
-    if (target->calls != TTT_CALL_NONE && strcmp(target->ttt, TTT_VERSION) != 0)
+    if (target->calls != TTT_KERNEL_NONE && strcmp(target->ttt, TTT_VERSION) != 0)
         return PJRT_FAIL(FAILED_PRECONDITION, call, "they call kernels of ttt %s, and this is %s",
                          target->ttt, TTT_VERSION);
-    if ((target->calls & ~ttt_place_calls(p->place)) != 0)
+    if ((target->calls & ~ttt_devices_kernels(p->devices)) != 0)
         return PJRT_FAIL(FAILED_PRECONDITION, call, "they call kernels that are not here");
     for (int i = 0; i < p->bundle->about.n_programs && st == NULL; i++)
         st = load_one(p, target, i);
@@ -125,7 +125,7 @@ static pjrt_status *choose(programs *p, bool rebuild, ttt_bundle_use *use,
                            const ttt_bundle_target **out)
 {
     const ttt_bundle_about *about = &p->bundle->about;
-    const char *platform = pjrt_client_platform(p->place->client);
+    const char *platform = pjrt_client_platform(p->devices->client);
     *out = NULL;
     snprintf(use->why, sizeof use->why, rebuild ? "it was asked for" : "there are none for %s",
              platform);
@@ -197,13 +197,13 @@ static pjrt_status *find_weights(const ttt_bundle *b, const ttt_bundle_options *
     return check_model(b, model);
 }
 
-static pjrt_status *new_programs(const ttt_bundle *b, const ttt_place *place, programs **out)
+static pjrt_status *new_programs(const ttt_bundle *b, const ttt_devices *devices, programs **out)
 {
     programs *p = calloc(1, sizeof *p);
     *out = p;
     if (p == NULL)
         return PJRT_NO_MEMORY(call);
-    *p = (programs){.bundle = b, .place = place};
+    *p = (programs){.bundle = b, .devices = devices};
     p->loaded = calloc((size_t)b->about.n_programs + 1, sizeof(ttt_program *));
     if (p->loaded != NULL)
         return NULL;
@@ -211,7 +211,7 @@ static pjrt_status *new_programs(const ttt_bundle *b, const ttt_place *place, pr
     return PJRT_NO_MEMORY(call);
 }
 
-pjrt_status *ttt_bundle_engine(ttt_bundle *b, const ttt_place *place,
+pjrt_status *ttt_bundle_engine(ttt_bundle *b, const ttt_devices *devices,
                                const ttt_bundle_options *options, ttt_bundle_use *use,
                                ttt_engine **out)
 {
@@ -223,21 +223,21 @@ pjrt_status *ttt_bundle_engine(ttt_bundle *b, const ttt_place *place,
                                  .span = about->span,
                                  .compute = about->compute,
                                  .weights = about->weights};
-    ttt__source source = {.program = get, .done = done};
+    ttt__program_source source = {.program = get, .done = done};
     *out = NULL;
     *use = (ttt_bundle_use){0};
-    if (place->n_devices != 1)
+    if (devices->n_devices != 1)
         return PJRT_FAIL(INVALID_ARGUMENT, call, "bundles run on one device, not on %d",
-                         place->n_devices);
+                         devices->n_devices);
     PJRT_TRY(ttt_bundle_verify(b));
     PJRT_TRY(find_weights(b, options, &source.folder));
-    PJRT_TRY(new_programs(b, place, &p));
+    PJRT_TRY(new_programs(b, devices, &p));
     pjrt_status *st = choose(p, options != NULL && options->rebuild, use, &target);
     if (st != NULL) {
         done(p);
         return st;
     }
-    source.calls = target == NULL ? TTT_CALL_NONE : target->calls;
+    source.calls = target == NULL ? TTT_KERNEL_NONE : target->calls;
     source.ctx = p;
-    return ttt__engine_open(place, &source, &engine, out);
+    return ttt__engine_open(devices, &source, &engine, out);
 }

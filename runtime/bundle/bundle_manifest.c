@@ -15,20 +15,20 @@ enum { VERSION = 1, MOST_PROGRAMS = 256, MOST_TARGETS = 256, MOST_ARRAYS = 1 << 
 
 static const struct {
     const char *name;
-    ttt_task_kind kind;
+    ttt_program_kind kind;
 } task_names[] = {
-    {"start", TTT_TASK_START}, {"decode", TTT_TASK_DECODE}, {"extend", TTT_TASK_EXTEND},
-    {"put", TTT_TASK_PUT},     {"take", TTT_TASK_TAKE},
+    {"start", TTT_PROGRAM_START}, {"decode", TTT_PROGRAM_DECODE}, {"extend", TTT_PROGRAM_EXTEND},
+    {"put", TTT_PROGRAM_PUT},     {"take", TTT_PROGRAM_TAKE},
 };
 
 static const struct {
     const char *name;
-    ttt_calls call;
+    ttt_kernel_set call;
 } call_names[] = {
-    {"ttt_step", TTT_CALL_STEP},
-    {"ttt_scan", TTT_CALL_SCAN},
-    {"ttt_scan_backward", TTT_CALL_GRADIENT},
-    {"ttt_product", TTT_CALL_PRODUCT},
+    {"ttt_step", TTT_KERNEL_STEP},
+    {"ttt_scan", TTT_KERNEL_SCAN},
+    {"ttt_scan_backward", TTT_KERNEL_GRADIENT},
+    {"ttt_product", TTT_KERNEL_PRODUCT},
 };
 
 static const struct {
@@ -38,7 +38,7 @@ static const struct {
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-const char *ttt__bundle_task_name(ttt_task_kind kind)
+const char *ttt__bundle_kind_name(ttt_program_kind kind)
 {
     for (size_t i = 0; i < COUNT(task_names); i++) {
         if (task_names[i].kind == kind)
@@ -47,10 +47,10 @@ const char *ttt__bundle_task_name(ttt_task_kind kind)
     return NULL;
 }
 
-void ttt__bundle_program_name(const ttt_task *task, char name[TTT__PROGRAM_NAME])
+void ttt__bundle_program_name(const ttt_program_desc *desc, char name[TTT__PROGRAM_NAME])
 {
-    const char *what = ttt__bundle_task_name(task->kind);
-    int64_t number = task->kind == TTT_TASK_EXTEND ? task->time : task->batch;
+    const char *what = ttt__bundle_kind_name(desc->kind);
+    int64_t number = desc->kind == TTT_PROGRAM_EXTEND ? desc->time : desc->batch;
     snprintf(name, TTT__PROGRAM_NAME, "%s-%lld", what == NULL ? "other" : what, (long long)number);
 }
 
@@ -179,7 +179,7 @@ static void read_programs(reading *r)
     for (int i = 0; out != NULL && i < count; i++) {
         const json_t *item = json_array_get(from, (size_t)i);
         out[i] = (ttt_bundle_program){.name = text(r, item, "name"),
-                                      .task = text(r, item, "task"),
+                                      .kind = text(r, item, "task"),
                                       .batch = number(r, item, "batch"),
                                       .time = number(r, item, "time"),
                                       .file = file(r, text(r, item, "file"), "file"),
@@ -191,11 +191,11 @@ static void read_programs(reading *r)
     r->b->about.n_programs = count;
 }
 
-static ttt_calls read_calls(reading *r, const json_t *item)
+static ttt_kernel_set read_calls(reading *r, const json_t *item)
 {
     const json_t *from;
     int count = list(r, item, "kernels", COUNT(call_names), &from);
-    ttt_calls calls = TTT_CALL_NONE;
+    ttt_kernel_set calls = TTT_KERNEL_NONE;
     for (int i = 0; i < count; i++) {
         const char *name = json_string_value(json_array_get(from, (size_t)i));
         size_t k = 0;
@@ -348,14 +348,14 @@ static json_t *arrays_json(const ttt_bundle_array *from, int count)
 
 static json_t *program_json(const ttt_bundle_program *p)
 {
-    json_t *out = json_pack("{s:s, s:s, s:I, s:I, s:s, s:s}", "name", p->name, "task", p->task,
+    json_t *out = json_pack("{s:s, s:s, s:I, s:I, s:s, s:s}", "name", p->name, "task", p->kind,
                             "batch", (json_int_t)p->batch, "time", (json_int_t)p->time, "file",
                             p->file, "stablehlo", p->stablehlo);
     out = added(out, "takes", values_json(p->takes.list, p->takes.count));
     return added(out, "gives", values_json(p->gives.list, p->gives.count));
 }
 
-static json_t *calls_json(ttt_calls calls)
+static json_t *calls_json(ttt_kernel_set calls)
 {
     json_t *out = json_array();
     for (size_t i = 0; i < COUNT(call_names); i++) {

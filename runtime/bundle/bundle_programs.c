@@ -12,13 +12,13 @@ static const ttt_mesh one_device;
 /* ---- which programs ----------------------------------------------------------------------------
  */
 
-static void add_task(ttt__exporting *x, ttt_task_kind kind, int64_t batch, int64_t time)
+static void add_task(ttt__exporting *x, ttt_program_kind kind, int64_t batch, int64_t time)
 {
-    x->tasks[x->n_tasks++] = (ttt_task){.kind = kind,
-                                        .batch = batch,
-                                        .time = time,
-                                        .context = x->engine.context,
-                                        .compute = x->engine.compute};
+    x->tasks[x->n_tasks++] = (ttt_program_desc){.kind = kind,
+                                                .batch = batch,
+                                                .time = time,
+                                                .context = x->engine.context,
+                                                .compute = x->engine.compute};
 }
 
 /* All that an engine may ask for. */
@@ -26,18 +26,18 @@ static void list_tasks(ttt__exporting *x)
 {
     int64_t sizes[TTT__SPANS], mini, batch = x->engine.batch;
     int spans = ttt__engine_spans(&x->config, x->engine.context, x->engine.span, sizes, &mini);
-    add_task(x, TTT_TASK_START, 1, 1);
-    add_task(x, TTT_TASK_DECODE, 1, 1);
+    add_task(x, TTT_PROGRAM_START, 1, 1);
+    add_task(x, TTT_PROGRAM_DECODE, 1, 1);
     for (int i = 0; i < spans; i++)
-        add_task(x, TTT_TASK_EXTEND, 1, sizes[i]);
+        add_task(x, TTT_PROGRAM_EXTEND, 1, sizes[i]);
     if (batch == 1)
         return;
-    add_task(x, TTT_TASK_DECODE, batch, 1);
-    add_task(x, TTT_TASK_PUT, batch, 1);
-    add_task(x, TTT_TASK_TAKE, batch, 1);
+    add_task(x, TTT_PROGRAM_DECODE, batch, 1);
+    add_task(x, TTT_PROGRAM_PUT, batch, 1);
+    add_task(x, TTT_PROGRAM_TAKE, batch, 1);
 }
 
-static pjrt_status *new_params(const ttt__exporting *x, ttt_calls calls, ttt_params **out)
+static pjrt_status *new_params(const ttt__exporting *x, ttt_kernel_set calls, ttt_params **out)
 {
     ttt_error error;
     *out = ttt__engine_packs(calls, x->engine.weights)
@@ -75,8 +75,8 @@ static pjrt_status *list_parameters(ttt__exporting *x, const ttt_params *params)
 static pjrt_status *list_states(ttt__exporting *x)
 {
     ttt_error error;
-    ttt_states *states =
-        ttt_states_new(&x->config, TTT_SEPARATE, 1, x->engine.context, HLO_F32, &error);
+    ttt_state_table *states =
+        ttt_state_table_new(&x->config, TTT_SEPARATE, 1, x->engine.context, HLO_F32, &error);
     if (states == NULL)
         return ttt_failed(&error);
     ttt_bundle_array *list = ttt__export_keep(x, (size_t)states->count, sizeof *list);
@@ -88,7 +88,7 @@ static pjrt_status *list_states(ttt__exporting *x)
     }
     x->about.state_list = list;
     x->about.n_states = states->count;
-    ttt_states_free(states);
+    ttt_state_table_free(states);
     return ok ? NULL : PJRT_NO_MEMORY(call);
 }
 
@@ -107,24 +107,24 @@ static bool set_values(ttt__exporting *x, ttt_bundle_values *out, const char *a,
     return true;
 }
 
-static bool set_signature(ttt__exporting *x, const ttt_task *task, ttt_bundle_program *p)
+static bool set_signature(ttt__exporting *x, const ttt_program_desc *desc, ttt_bundle_program *p)
 {
     static const char slot[] = "slot i32[]";
-    hlo_shape rows = HLO_SHAPE(HLO_S32, task->batch, task->time);
-    if (task->kind == TTT_TASK_START)
+    hlo_shape rows = HLO_SHAPE(HLO_S32, desc->batch, desc->time);
+    if (desc->kind == TTT_PROGRAM_START)
         return set_values(x, &p->takes, "weights", NULL, NULL) &&
                set_values(x, &p->gives, "states", NULL, NULL);
-    if (task->kind == TTT_TASK_PUT)
+    if (desc->kind == TTT_PROGRAM_PUT)
         return set_values(x, &p->takes, "states", "one", slot) &&
                set_values(x, &p->gives, "states", NULL, NULL);
-    if (task->kind == TTT_TASK_TAKE)
+    if (desc->kind == TTT_PROGRAM_TAKE)
         return set_values(x, &p->takes, "states", slot, NULL) &&
                set_values(x, &p->gives, "one", NULL, NULL);
-    if (task->kind == TTT_TASK_DECODE)
+    if (desc->kind == TTT_PROGRAM_DECODE)
         rows.rank = 1;
     const char *shape = shape_text(x, &rows);
     const char *tokens = shape == NULL ? NULL : ttt__export_text(x, "tokens %s", shape);
-    const char *logits = ttt__export_text(x, "logits f32[%lld,%lld]", (long long)task->batch,
+    const char *logits = ttt__export_text(x, "logits f32[%lld,%lld]", (long long)desc->batch,
                                           (long long)x->config.vocab_size);
     return tokens != NULL && logits != NULL &&
            set_values(x, &p->takes, "weights", "states", tokens) &&
@@ -143,14 +143,14 @@ static const char *stablehlo_version(ttt__exporting *x, const char *bytes, size_
 /* ---- StableHLO ---------------------------------------------------------------------------------
  */
 
-static pjrt_status *write_portable(ttt__exporting *x, const ttt_task *task,
+static pjrt_status *write_portable(ttt__exporting *x, const ttt_program_desc *desc,
                                    const ttt_params *params, ttt_bundle_program *p)
 {
     char path[PATH_MAX];
     ttt_graph graph;
     size_t size;
     PJRT_TRY(ttt__path_join(x->folder, p->file, path));
-    PJRT_TRY(ttt_task_build(task, &x->config, params, &one_device, &graph));
+    PJRT_TRY(ttt_build_graph(desc, &x->config, params, &one_device, &graph));
     char *bytes = hlo_write_portable(graph.g, NULL, &size);
     pjrt_status *st = bytes == NULL ? ttt_graph_failed(graph.g) : ttt__file_make(path, bytes, size);
     if (st == NULL) {
@@ -164,18 +164,18 @@ static pjrt_status *write_portable(ttt__exporting *x, const ttt_task *task,
 
 static pjrt_status *write_program(ttt__exporting *x, int index, const ttt_params *params)
 {
-    const ttt_task *task = &x->tasks[index];
+    const ttt_program_desc *desc = &x->tasks[index];
     ttt_bundle_program *p = &x->programs[index];
     char name[TTT__PROGRAM_NAME];
-    ttt__bundle_program_name(task, name);
+    ttt__bundle_program_name(desc, name);
     *p = (ttt_bundle_program){.name = ttt__export_text(x, "%s", name),
-                              .task = ttt__bundle_task_name(task->kind),
-                              .batch = task->batch,
-                              .time = task->time,
+                              .kind = ttt__bundle_kind_name(desc->kind),
+                              .batch = desc->batch,
+                              .time = desc->time,
                               .file = ttt__export_text(x, "%s.mlirbc", name)};
-    if (p->name == NULL || p->file == NULL || !set_signature(x, task, p))
+    if (p->name == NULL || p->file == NULL || !set_signature(x, desc, p))
         return PJRT_NO_MEMORY(call);
-    PJRT_TRY(write_portable(x, task, params, p));
+    PJRT_TRY(write_portable(x, desc, params, p));
     if (x->about.stablehlo == NULL || strverscmp(x->about.stablehlo, p->stablehlo) < 0)
         x->about.stablehlo = p->stablehlo;
     return NULL;
@@ -186,7 +186,7 @@ pjrt_status *ttt__export_programs(ttt__exporting *x)
     ttt_params *params;
     ttt__export_say(x, "writing StableHLO");
     list_tasks(x);
-    PJRT_TRY(new_params(x, TTT_CALL_NONE, &params));
+    PJRT_TRY(new_params(x, TTT_KERNEL_NONE, &params));
     pjrt_status *st = list_parameters(x, params);
     if (st == NULL)
         st = list_states(x);
@@ -205,8 +205,8 @@ pjrt_status *ttt__export_programs(ttt__exporting *x)
 typedef struct compiler {
     const pjrt_target *target;
     pjrt_topology *topology;
-    ttt_place *place;
-    ttt_calls calls;
+    ttt_devices *devices;
+    ttt_kernel_set calls;
     ttt_params *params;
 } compiler;
 
@@ -216,24 +216,24 @@ static pjrt_status *open_compiler(const ttt__exporting *x, const char *name, com
     PJRT_TRY(pjrt_target_open(name, &c->target, &c->topology));
     if (c->topology == NULL) {
         const char *cpu = x->options->cpu_plugin;
-        PJRT_TRY(ttt_place_open(cpu == NULL ? c->target->plugin : cpu, NULL, &c->place));
-        const char *platform = pjrt_client_platform(c->place->client);
+        PJRT_TRY(ttt_devices_open(cpu == NULL ? c->target->plugin : cpu, NULL, &c->devices));
+        const char *platform = pjrt_client_platform(c->devices->client);
         if (strcmp(platform, c->target->plugin) != 0)
             return PJRT_FAIL(INVALID_ARGUMENT, call, "%s is the plugin of %s, not of the target %s",
                              cpu, platform, name);
-        c->calls = ttt_place_calls(c->place);
+        c->calls = ttt_devices_kernels(c->devices);
     } else {
         PJRT_TRY(pjrt_plugin_load(c->target->plugin, &plugin));
-        PJRT_TRY(ttt_calls_register(plugin, c->target->plugin, &c->calls));
+        PJRT_TRY(ttt_kernels_register(plugin, c->target->plugin, &c->calls));
     }
-    c->calls = x->engine.no_kernels ? TTT_CALL_NONE : c->calls & ~TTT_CALL_GRADIENT;
+    c->calls = x->engine.no_kernels ? TTT_KERNEL_NONE : c->calls & ~TTT_KERNEL_GRADIENT;
     return new_params(x, c->calls, &c->params);
 }
 
 static void close_compiler(compiler *c)
 {
     ttt_params_free(c->params);
-    ttt_place_free(c->place);
+    ttt_devices_free(c->devices);
     pjrt_topology_free(c->topology);
 }
 
@@ -243,17 +243,17 @@ static pjrt_status *compile(const ttt__exporting *x, const compiler *c, int inde
     char *text;
     pjrt_executable *exe = NULL;
     pjrt_compile_options how = {.partitions = 1};
-    ttt_task task = x->tasks[index];
-    task.calls = c->calls;
-    ttt_task_fit(&task, c->target->plugin);
-    PJRT_TRY(ttt_task_build(&task, &x->config, c->params, &one_device, &graph));
+    ttt_program_desc desc = x->tasks[index];
+    desc.calls = c->calls;
+    ttt_program_desc_fit(&desc, c->target->plugin);
+    PJRT_TRY(ttt_build_graph(&desc, &x->config, c->params, &one_device, &graph));
     pjrt_status *st = ttt_graph_text(&graph, &text);
     ttt_graph_free(&graph);
     if (st != NULL)
         return st;
     pjrt_program code = pjrt_program_text(text);
-    st = c->place != NULL ? pjrt_compile(c->place->client, code, &how, &exe)
-                          : pjrt_compile_ahead(c->topology, code, &how, &exe);
+    st = c->devices != NULL ? pjrt_compile(c->devices->client, code, &how, &exe)
+                            : pjrt_compile_ahead(c->topology, code, &how, &exe);
     if (st == NULL)
         st = pjrt_executable_save(exe, path);
     pjrt_executable_free(exe);

@@ -13,7 +13,7 @@ typedef struct ttt__exporting {
     char *model;           /* folder of the model */
     ttt_config config;
     ttt_engine_options engine; /* with nothing left out */
-    ttt_task tasks[TTT__BUNDLE_TASKS];
+    ttt_program_desc tasks[TTT__BUNDLE_TASKS];
     int n_tasks;
     ttt_bundle_about about; /* grows; what it points to is kept below */
     ttt_bundle_program programs[TTT__BUNDLE_TASKS];

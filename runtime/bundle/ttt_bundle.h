@@ -10,15 +10,15 @@
  *     pjrt_status *st = ttt_bundle_write("run.bundle", &options);
  *
  *     ttt_bundle *bundle = NULL;        // on this machine or another one
- *     ttt_place *place = NULL;
+ *     ttt_devices *place = NULL;
  *     ttt_engine *engine = NULL;        // runtime/generate/ttt_generator.h
  *     ttt_bundle_use use;
  *     if (!st) st = ttt_bundle_open("run.bundle", &bundle);
- *     if (!st) st = ttt_place_open("cpu", NULL, &place);
+ *     if (!st) st = ttt_devices_open("cpu", NULL, &place);
  *     if (!st) st = ttt_bundle_engine(bundle, place, NULL, &use, &engine);
  *     … ttt_engine_feed, ttt_generate …
  *     ttt_engine_free(engine);
- *     ttt_place_free(place);
+ *     ttt_devices_free(place);
  *     ttt_bundle_free(bundle);
  *
  * What is in the folder, by plain names (docs/formats.md has the rest):
@@ -70,7 +70,7 @@ typedef struct ttt_bundle_values {
 
 typedef struct ttt_bundle_program {
     const char *name;      /* "extend-512" */
-    const char *task;      /* "start", "decode", "extend", "put", "take", as in ttt_task_kind */
+    const char *kind;      /* "start", "decode", "extend", "put", "take", as in ttt_program_kind */
     int64_t batch, time;   /* sequences, and tokens of each */
     const char *file;      /* portable StableHLO */
     const char *stablehlo; /* the version that it needs: "1.3.0" */
@@ -78,10 +78,10 @@ typedef struct ttt_bundle_program {
 } ttt_bundle_program;
 
 typedef struct ttt_bundle_target {
-    const char *name;   /* "tpu:v5e:2x2" */
-    const char *plugin; /* "tpu" */
-    const char *ttt;    /* version of the program that has the kernels it calls */
-    ttt_calls calls;    /* the kernels; with products, matrices are packed */
+    const char *name;     /* "tpu:v5e:2x2" */
+    const char *plugin;   /* "tpu" */
+    const char *ttt;      /* version of the program that has the kernels it calls */
+    ttt_kernel_set calls; /* the kernels; with products, matrices are packed */
     /* What the executables must find, as in pjrt's stamp; a version that could not be known ahead
      * of time is "". */
     const char *plugin_hash, *api_version, *platform, *platform_version, *device_kind;
@@ -144,7 +144,7 @@ typedef struct ttt_bundle_use {
  * built come from the place's cache when it has one, and are built when they are needed first.
  * `options` may be NULL. Bundle and place outlive the engine.
  */
-PJRT_MUST_CHECK pjrt_status *ttt_bundle_engine(ttt_bundle *bundle, const ttt_place *place,
+PJRT_MUST_CHECK pjrt_status *ttt_bundle_engine(ttt_bundle *bundle, const ttt_devices *devices,
                                                const ttt_bundle_options *options,
                                                ttt_bundle_use *use, ttt_engine **out);
 /* The tokenizer in it, also after verifying. */

@@ -6,16 +6,16 @@
 
 static const char call[] = "checkpoint";
 
-static pjrt_status *add(ttt__pieces *pieces, const ttt_place *place, const ttt_param *p, int set,
-                        int param, int64_t *offsets)
+static pjrt_status *add(ttt__checkpoint_shards *pieces, const ttt_devices *devs, const ttt_param *p,
+                        int set, int param, int64_t *offsets)
 {
-    ttt__share *shares;
+    ttt__owned_block *shares;
     int count;
-    PJRT_TRY(ttt__place_shares(place, &p->shape, &p->spec, param, &shares, &count));
+    PJRT_TRY(ttt__devices_shares(devs, &p->shape, &p->spec, param, &shares, &count));
     for (int i = 0; i < count; i++) {
         int64_t *offset = &offsets[shares[i].process];
         pieces->list[pieces->count] =
-            (ttt__piece){set, param, shares[i].process, shares[i].block, *offset, NULL};
+            (ttt__checkpoint_shard){set, param, shares[i].process, shares[i].block, *offset, NULL};
         pieces->devices[pieces->count++] = shares[i].device;
         *offset += ttt__block_elements(&shares[i].block, p->shape.rank);
     }
@@ -23,26 +23,28 @@ static pjrt_status *add(ttt__pieces *pieces, const ttt_place *place, const ttt_p
     return NULL;
 }
 
-pjrt_status *ttt__pieces_new(const ttt_place *place, const ttt_params *params, ttt__pieces *out)
+pjrt_status *ttt__checkpoint_shards_new(const ttt_devices *devs, const ttt_params *params,
+                                        ttt__checkpoint_shards *out)
 {
-    size_t most = (size_t)(TTT__SETS * params->count) * (size_t)place->n_devices;
-    int64_t *offsets = calloc((size_t)(place->n_devices / place->n_mine), sizeof *offsets);
-    *out = (ttt__pieces){calloc(most, sizeof *out->list), calloc(most, sizeof *out->devices), 0};
+    size_t most = (size_t)(TTT__SETS * params->count) * (size_t)devs->n_devices;
+    int64_t *offsets = calloc((size_t)(devs->n_devices / devs->n_mine), sizeof *offsets);
+    *out = (ttt__checkpoint_shards){calloc(most, sizeof *out->list),
+                                    calloc(most, sizeof *out->devices), 0};
     pjrt_status *st =
         offsets == NULL || out->list == NULL || out->devices == NULL ? PJRT_NO_MEMORY(call) : NULL;
     for (int i = 0; st == NULL && i < TTT__SETS * params->count; i++) {
         int param = i % params->count;
-        st = add(out, place, &params->list[param], i / params->count, param, offsets);
+        st = add(out, devs, &params->list[param], i / params->count, param, offsets);
     }
     free(offsets);
     if (st != NULL)
-        ttt__pieces_free(out);
+        ttt__checkpoint_shards_free(out);
     return st;
 }
 
-void ttt__pieces_free(ttt__pieces *pieces)
+void ttt__checkpoint_shards_free(ttt__checkpoint_shards *pieces)
 {
     free(pieces->list);
     free(pieces->devices);
-    *pieces = (ttt__pieces){0};
+    *pieces = (ttt__checkpoint_shards){0};
 }

@@ -201,9 +201,9 @@ static pjrt_status *remove_leavings(const char *folder)
 /* Removes what is no longer kept of the steps up to that one, which was just written. Later ones
  * are of a training that was gone back on, or broken: they are not counted, so that they do not
  * push out the ones that are in use. */
-static pjrt_status *prune(const ttt__store *store, int64_t newest)
+static pjrt_status *prune(const ttt__checkpoint_dir *store, int64_t newest)
 {
-    const ttt__store_options *o = &store->options;
+    const ttt__checkpoint_dir_options *o = &store->options;
     int64_t *steps;
     int count, kept = 0;
     pjrt_status *st = remove_leavings(store->folder);
@@ -227,30 +227,31 @@ static pjrt_status *prune(const ttt__store *store, int64_t newest)
 /* ---- the store ---------------------------------------------------------------------------------
  */
 
-pjrt_status *ttt__store_open(const char *folder, const ttt__store_options *options,
-                             ttt__store **out)
+pjrt_status *ttt__checkpoint_dir_open(const char *folder,
+                                      const ttt__checkpoint_dir_options *options,
+                                      ttt__checkpoint_dir **out)
 {
     *out = NULL;
     if (options->keep < 0 || options->milestone < 0 || options->shard_bytes < 0)
         return PJRT_FAIL(INVALID_ARGUMENT, call,
                          "how many checkpoints are kept, and how large files get, is 0 or more");
-    if (ttt_world_rank(options->world) == 0) {
+    if (ttt_job_rank(options->job) == 0) {
         PJRT_TRY(ttt__folder_make(folder));
         PJRT_TRY(remove_leavings(folder));
     }
-    ttt__store *store = calloc(1, sizeof *store);
+    ttt__checkpoint_dir *store = calloc(1, sizeof *store);
     if (store == NULL)
         return PJRT_NO_MEMORY(call);
     snprintf(store->folder, sizeof store->folder, "%s", folder);
     store->options = *options;
-    store->meetings = (ttt__meetings){.world = options->world, .name = "store"};
+    store->meetings = (ttt__agreements){.job = options->job, .name = "store"};
     if (store->options.shard_bytes == 0)
         store->options.shard_bytes = default_shard;
     *out = store;
     return NULL;
 }
 
-void ttt__store_free(ttt__store *store)
+void ttt__checkpoint_dir_free(ttt__checkpoint_dir *store)
 {
     if (store == NULL)
         return;
@@ -258,7 +259,7 @@ void ttt__store_free(ttt__store *store)
     free(store);
 }
 
-const pjrt_status *ttt__store_trouble(const ttt__store *store)
+const pjrt_status *ttt__checkpoint_dir_trouble(const ttt__checkpoint_dir *store)
 {
     return store->trouble;
 }
@@ -279,7 +280,7 @@ pjrt_status *ttt__checkpoint_look(const char *path, bool *there, bool *whole)
     return NULL;
 }
 
-pjrt_status *ttt__store_publish(ttt__store *store, int64_t step, bool replace)
+pjrt_status *ttt__checkpoint_dir_publish(ttt__checkpoint_dir *store, int64_t step, bool replace)
 {
     PJRT_TRY(publish(store->folder, step, replace));
     pjrt_status_free(store->trouble);
@@ -287,7 +288,7 @@ pjrt_status *ttt__store_publish(ttt__store *store, int64_t step, bool replace)
     return NULL;
 }
 
-static pjrt_status *write_alone(ttt__store *store, const ttt__snapshot *snapshot)
+static pjrt_status *write_alone(ttt__checkpoint_dir *store, const ttt__snapshot *snapshot)
 {
     char path[PATH_MAX], writing[PATH_MAX];
     bool there, whole;
@@ -301,18 +302,18 @@ static pjrt_status *write_alone(ttt__store *store, const ttt__snapshot *snapshot
     }
     pjrt_status *st = write_folder(writing, snapshot, store->options.shard_bytes);
     if (st == NULL)
-        st = ttt__store_publish(store, snapshot->step, there);
+        st = ttt__checkpoint_dir_publish(store, snapshot->step, there);
     if (st != NULL)
         pjrt_status_free(ttt__tree_remove(writing));
     return st;
 }
 
-pjrt_status *ttt__store_write(ttt__store *store, const ttt__snapshot *snapshot)
+pjrt_status *ttt__checkpoint_dir_write(ttt__checkpoint_dir *store, const ttt__snapshot *snapshot)
 {
     if (snapshot->step < 0 || !json_is_object(snapshot->training))
         return PJRT_FAIL(INVALID_ARGUMENT, call, "a step from 0 on and an object are saved");
     return snapshot->pieces == NULL ? write_alone(store, snapshot)
-                                    : ttt__store_write_together(store, snapshot);
+                                    : ttt__checkpoint_dir_write_multi(store, snapshot);
 }
 
 /* ---- reading -----------------------------------------------------------------------------------
@@ -385,7 +386,7 @@ static pjrt_status *open_sets(ttt__checkpoint *checkpoint, const ttt__manifest *
     return st;
 }
 
-static pjrt_status *open_checkpoint(const char *folder, const ttt_world *all, ttt__checkpoint **out)
+static pjrt_status *open_checkpoint(const char *folder, const ttt_job *all, ttt__checkpoint **out)
 {
     ttt__manifest manifest;
     *out = NULL;
@@ -398,8 +399,7 @@ static pjrt_status *open_checkpoint(const char *folder, const ttt_world *all, tt
     if (st == NULL)
         st = check_step(folder, manifest.step);
     if (st == NULL)
-        st =
-            ttt__manifest_verify(folder, &manifest.files, ttt_world_rank(all), ttt_world_size(all));
+        st = ttt__manifest_verify(folder, &manifest.files, ttt_job_rank(all), ttt_job_size(all));
     if (st == NULL)
         st = open_sets(checkpoint, &manifest);
     checkpoint->step = manifest.step;
@@ -429,14 +429,14 @@ void ttt__checkpoint_free(ttt__checkpoint *checkpoint)
 }
 
 /* The same in all processes, each of which has looked at some of it. */
-static pjrt_status *open_together(const char *folder, int64_t step, ttt__meetings *all,
+static pjrt_status *open_together(const char *folder, int64_t step, ttt__agreements *all,
                                   ttt__checkpoint **out)
 {
     char path[PATH_MAX];
     pjrt_status *st = ttt__step_path(folder, step, "", path);
     if (st == NULL)
-        st = open_checkpoint(path, all == NULL ? NULL : all->world, out);
-    st = ttt__meet(all, st);
+        st = open_checkpoint(path, all == NULL ? NULL : all->job, out);
+    st = ttt__agree(all, st);
     if (st != NULL) {
         ttt__checkpoint_free(*out);
         *out = NULL;
@@ -447,7 +447,7 @@ static pjrt_status *open_together(const char *folder, int64_t step, ttt__meeting
 /* Tries them from the newest on. Only what is lost is passed over: what fails for another reason,
  * as for want of memory or of rights, may be whole, and going back behind it would lose work. */
 static pjrt_status *open_newest(const char *folder, const int64_t *steps, int count,
-                                ttt__meetings *all,
+                                ttt__agreements *all,
                                 void (*broken)(void *ctx, const pjrt_status *why), void *ctx,
                                 ttt__checkpoint **out)
 {
@@ -474,20 +474,20 @@ static pjrt_status *open_newest(const char *folder, const int64_t *steps, int co
 }
 
 /* The steps that process 0 sees. */
-static pjrt_status *list_together(const char *folder, ttt__meetings *all, int64_t **steps,
+static pjrt_status *list_together(const char *folder, ttt__agreements *all, int64_t **steps,
                                   int *count)
 {
-    bool first = all == NULL || ttt_world_rank(all->world) == 0;
+    bool first = all == NULL || ttt_job_rank(all->job) == 0;
     *steps = NULL;
     *count = 0;
     pjrt_status *st = first ? ttt__checkpoint_list(folder, steps, count) : NULL;
-    st = ttt__meet_told(all, st, count, sizeof *count);
+    st = ttt__agree_reported(all, st, count, sizeof *count);
     if (st == NULL && !first && (*steps = calloc((size_t)*count + 1, sizeof **steps)) == NULL)
         st = PJRT_NO_MEMORY(call);
-    return ttt__meet_told(all, st, *steps, (size_t)*count * sizeof **steps);
+    return ttt__agree_reported(all, st, *steps, (size_t)*count * sizeof **steps);
 }
 
-pjrt_status *ttt__checkpoint_latest(const char *folder, ttt__meetings *all,
+pjrt_status *ttt__checkpoint_latest(const char *folder, ttt__agreements *all,
                                     void (*broken)(void *ctx, const pjrt_status *why), void *ctx,
                                     ttt__checkpoint **out)
 {

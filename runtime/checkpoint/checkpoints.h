@@ -29,12 +29,12 @@
 enum { TTT__SETS = 3 }; /* parameters, first moments, second moments */
 
 /* A block of a parameter of a set, in the memory of one process of a job. */
-typedef struct ttt__piece {
+typedef struct ttt__checkpoint_shard {
     int set, param, process;
     ttt_block block;
     int64_t offset; /* in floats: how much that process has before it */
     float *values;  /* dense; NULL in other processes */
-} ttt__piece;
+} ttt__checkpoint_shard;
 
 /* A training state in the host's memory. */
 typedef struct ttt__snapshot {
@@ -44,34 +44,36 @@ typedef struct ttt__snapshot {
     const float *const *sets[TTT__SETS]; /* one array a parameter, in the graph's order */
     /* Of several processes, instead of the sets: all pieces, set by set and parameter by parameter,
      * the same list in each. */
-    const ttt__piece *pieces;
+    const ttt__checkpoint_shard *pieces;
     int n_pieces;
     const json_t *training; /* an object; kept in the manifest as it is */
 } ttt__snapshot;
 
-typedef struct ttt__store_options {
+typedef struct ttt__checkpoint_dir_options {
     int keep;            /* the newest so many stay; 0: all */
     int64_t milestone;   /* steps that are multiples of it stay for ever; 0: none do */
     int64_t shard_bytes; /* files are cut at; 0: 4 GB */
-    ttt_world *world;    /* NULL: one process */
-} ttt__store_options;
+    ttt_job *job;        /* NULL: one process */
+} ttt__checkpoint_dir_options;
 
-typedef struct ttt__store ttt__store;
+typedef struct ttt__checkpoint_dir ttt__checkpoint_dir;
 /* The folder is made when it is not there. Leavings of a killed writer are removed. Of several
  * processes the first does that. */
-PJRT_MUST_CHECK pjrt_status *ttt__store_open(const char *folder, const ttt__store_options *options,
-                                             ttt__store **out);
-void ttt__store_free(ttt__store *store);
+PJRT_MUST_CHECK pjrt_status *ttt__checkpoint_dir_open(const char *folder,
+                                                      const ttt__checkpoint_dir_options *options,
+                                                      ttt__checkpoint_dir **out);
+void ttt__checkpoint_dir_free(ttt__checkpoint_dir *store);
 /*
  * Writes step's checkpoint, then removes those before it that are no longer kept. When it fails the
  * older ones are as they were and nothing of the new one is left behind. One that is already there
  * and whole is left as it is, which is a success; a broken one is replaced. Of several processes
  * all call it, and it fails in all or in none.
  */
-PJRT_MUST_CHECK pjrt_status *ttt__store_write(ttt__store *store, const ttt__snapshot *snapshot);
+PJRT_MUST_CHECK pjrt_status *ttt__checkpoint_dir_write(ttt__checkpoint_dir *store,
+                                                       const ttt__snapshot *snapshot);
 /* Why the last write could not remove all that is no longer kept; NULL when it could. The next one
  * tries again. */
-const pjrt_status *ttt__store_trouble(const ttt__store *store);
+const pjrt_status *ttt__checkpoint_dir_trouble(const ttt__checkpoint_dir *store);
 
 /* One that was found whole. */
 typedef struct ttt__checkpoint {
@@ -90,7 +92,7 @@ void ttt__checkpoint_free(ttt__checkpoint *checkpoint);
  * data is lost are passed over, and `broken`, when not NULL, hears why; when all are, that is an
  * error, and so is any other failure (a newer version, no memory, no right to read). With `all`,
  * which may be NULL, the processes share the reading and find the same. */
-PJRT_MUST_CHECK pjrt_status *ttt__checkpoint_latest(const char *folder, ttt__meetings *all,
+PJRT_MUST_CHECK pjrt_status *ttt__checkpoint_latest(const char *folder, ttt__agreements *all,
                                                     void (*broken)(void *ctx,
                                                                    const pjrt_status *why),
                                                     void *ctx, ttt__checkpoint **out);

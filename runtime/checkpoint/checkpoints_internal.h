@@ -2,15 +2,15 @@
 #ifndef RUNTIME_CHECKPOINT_CHECKPOINTS_INTERNAL_H
 #define RUNTIME_CHECKPOINT_CHECKPOINTS_INTERNAL_H
 
-#include "runtime/checkpoint/checkpoints.h"
 #include "runtime/base/files.h"
 #include "runtime/checkpoint/checkpoint_manifest.h"
+#include "runtime/checkpoint/checkpoints.h"
 
-struct ttt__store {
+struct ttt__checkpoint_dir {
     char folder[PATH_MAX];
-    ttt__store_options options;
+    ttt__checkpoint_dir_options options;
     pjrt_status *trouble;
-    ttt__meetings meetings;
+    ttt__agreements meetings;
 };
 
 extern const char *const ttt__set_names[TTT__SETS];
@@ -28,9 +28,10 @@ PJRT_MUST_CHECK pjrt_status *ttt__checkpoint_declare(const char *folder,
 PJRT_MUST_CHECK pjrt_status *ttt__checkpoint_manifest(const char *folder, ttt__manifest *out);
 /* What is in step-….writing becomes a checkpoint, in place of one that is no good; then those that
  * are no longer kept go. */
-PJRT_MUST_CHECK pjrt_status *ttt__store_publish(ttt__store *store, int64_t step, bool replace);
+PJRT_MUST_CHECK pjrt_status *ttt__checkpoint_dir_publish(ttt__checkpoint_dir *store, int64_t step,
+                                                         bool replace);
 /* The way of several processes. */
-PJRT_MUST_CHECK pjrt_status *ttt__store_write_together(ttt__store *store,
-                                                       const ttt__snapshot *snapshot);
+PJRT_MUST_CHECK pjrt_status *ttt__checkpoint_dir_write_multi(ttt__checkpoint_dir *store,
+                                                             const ttt__snapshot *snapshot);
 
 #endif

@@ -18,7 +18,7 @@
 static const char call[] = "checkpoint";
 
 typedef struct joint {
-    ttt__store *store;
+    ttt__checkpoint_dir *store;
     const ttt__snapshot *snapshot;
     int rank, size;
     char path[PATH_MAX], writing[PATH_MAX];
@@ -58,7 +58,7 @@ static pjrt_status *make_room(joint *j)
 /* ---- 2: what this process has ------------------------------------------------------------------
  */
 
-static size_t piece_bytes(const joint *j, const ttt__piece *p)
+static size_t piece_bytes(const joint *j, const ttt__checkpoint_shard *p)
 {
     int rank = j->snapshot->params->list[p->param].shape.rank;
     return (size_t)ttt__block_elements(&p->block, rank) * sizeof(float);
@@ -67,7 +67,7 @@ static size_t piece_bytes(const joint *j, const ttt__piece *p)
 static pjrt_status *put_pieces(const joint *j, int fd, const char *path)
 {
     for (int i = 0; i < j->snapshot->n_pieces; i++) {
-        const ttt__piece *p = &j->snapshot->pieces[i];
+        const ttt__checkpoint_shard *p = &j->snapshot->pieces[i];
         if (p->process == j->rank && !ttt__write_all(fd, p->values, piece_bytes(j, p)))
             return ttt__io_failed(path, "write to it");
     }
@@ -110,7 +110,7 @@ static pjrt_status *read_all(int fd, const char *path, int64_t offset, void *byt
     return NULL;
 }
 
-static pjrt_status *read_piece(const joint *j, const ttt__piece *p, float *out)
+static pjrt_status *read_piece(const joint *j, const ttt__checkpoint_shard *p, float *out)
 {
     char path[PATH_MAX];
     PJRT_TRY(blocks_path(j, p->process, path));
@@ -122,7 +122,7 @@ static pjrt_status *read_piece(const joint *j, const ttt__piece *p, float *out)
     return st;
 }
 
-static pjrt_status *collect_piece(const joint *j, const ttt__piece *p, float *whole)
+static pjrt_status *collect_piece(const joint *j, const ttt__checkpoint_shard *p, float *whole)
 {
     const hlo_shape *shape = &j->snapshot->params->list[p->param].shape;
     float *values = p->process == j->rank ? p->values : malloc(piece_bytes(j, p) + 1);
@@ -242,7 +242,7 @@ static pjrt_status *take_part(const joint *j, int process, const seal *told, ttt
         return PJRT_FAIL(DATA_LOSS, call,
                          "%s/manifest.json is not what %s wrote: do all processes see the same "
                          "folder?",
-                         folder, ttt_world_name(j->store->options.world, process));
+                         folder, ttt_job_name(j->store->options.job, process));
     PJRT_TRY(ttt__checkpoint_manifest(folder, &part));
     pjrt_status *st = move_files(j, folder, &part, all);
     ttt__manifest_free(&part);
@@ -263,7 +263,7 @@ static pjrt_status *commit(const joint *j, const seal *seals)
     if (st == NULL)
         st = ttt__folder_sync(j->writing);
     if (st == NULL)
-        st = ttt__store_publish(j->store, j->snapshot->step, j->old.there);
+        st = ttt__checkpoint_dir_publish(j->store, j->snapshot->step, j->old.there);
     ttt__manifest_free(&all);
     return st;
 }
@@ -274,10 +274,10 @@ static pjrt_status *gather_seals(const joint *j, seal **seals)
     seal mine = {{0}};
     char name[48];
     void *all = NULL;
-    pjrt_status *st = ttt__meet(&j->store->meetings, part_seal(j, j->rank, &mine));
+    pjrt_status *st = ttt__agree(&j->store->meetings, part_seal(j, j->rank, &mine));
     snprintf(name, sizeof name, "store.%lld.seals", (long long)j->store->meetings.count);
     if (st == NULL)
-        st = ttt_world_gather(j->store->options.world, name, &mine, sizeof mine, &all);
+        st = ttt_job_gather(j->store->options.job, name, &mine, sizeof mine, &all);
     *seals = all;
     return st;
 }
@@ -287,25 +287,26 @@ static pjrt_status *gather_seals(const joint *j, seal **seals)
 
 static pjrt_status *write_together(joint *j)
 {
-    ttt__meetings *all = &j->store->meetings;
+    ttt__agreements *all = &j->store->meetings;
     seal *seals;
-    PJRT_TRY(ttt__meet_told(all, make_room(j), &j->old, sizeof j->old));
+    PJRT_TRY(ttt__agree_reported(all, make_room(j), &j->old, sizeof j->old));
     if (j->old.whole)
         return NULL;
-    PJRT_TRY(ttt__meet(all, write_blocks(j)));
-    PJRT_TRY(ttt__meet(all, write_part(j)));
+    PJRT_TRY(ttt__agree(all, write_blocks(j)));
+    PJRT_TRY(ttt__agree(all, write_part(j)));
     PJRT_TRY(gather_seals(j, &seals));
     pjrt_status *st = j->rank == 0 ? commit(j, seals) : NULL;
     free(seals);
-    return ttt__meet(all, st);
+    return ttt__agree(all, st);
 }
 
-pjrt_status *ttt__store_write_together(ttt__store *store, const ttt__snapshot *snapshot)
+pjrt_status *ttt__checkpoint_dir_write_multi(ttt__checkpoint_dir *store,
+                                             const ttt__snapshot *snapshot)
 {
     joint j = {.store = store,
                .snapshot = snapshot,
-               .rank = ttt_world_rank(store->options.world),
-               .size = ttt_world_size(store->options.world)};
+               .rank = ttt_job_rank(store->options.job),
+               .size = ttt_job_size(store->options.job)};
     PJRT_TRY(ttt__step_path(store->folder, snapshot->step, "", j.path));
     PJRT_TRY(ttt__step_path(store->folder, snapshot->step, ".writing", j.writing));
     pjrt_status *st = write_together(&j);

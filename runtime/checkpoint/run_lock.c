@@ -1,6 +1,6 @@
 /* One process a run: a lock that goes with the process, and a file that says whose it is. */
-#include "runtime/checkpoint/checkpoints.h"
 #include "runtime/base/files.h"
+#include "runtime/checkpoint/checkpoints.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -20,61 +20,60 @@ typedef struct outcome {
 } outcome;
 
 /* The failure of process `rank`, for this one. */
-static pjrt_status *failure_of(const ttt_world *world, int rank, const outcome *o)
+static pjrt_status *failure_of(const ttt_job *job, int rank, const outcome *o)
 {
     return pjrt_status_make((pjrt_code)o->code, call, __FILE__, __LINE__, "%s: %.*s",
-                            ttt_world_name(world, rank), TEXT - 1, o->text);
+                            ttt_job_name(job, rank), TEXT - 1, o->text);
 }
 
 /* All outcomes are the same in every process, and so is the choice: the first that failed. */
-static pjrt_status *judge(const ttt_world *world, const outcome *all, pjrt_status *mine)
+static pjrt_status *judge(const ttt_job *job, const outcome *all, pjrt_status *mine)
 {
-    for (int r = 0; r < ttt_world_size(world); r++) {
+    for (int r = 0; r < ttt_job_size(job); r++) {
         if (all[r].code == PJRT_CODE_OK)
             continue;
-        if (mine != NULL && r == ttt_world_rank(world))
+        if (mine != NULL && r == ttt_job_rank(job))
             return mine;
         pjrt_status_free(mine);
-        return failure_of(world, r, &all[r]);
+        return failure_of(job, r, &all[r]);
     }
     return mine;
 }
 
-static void meeting_name(ttt__meetings *m, const char *what, char name[64])
+static void meeting_name(ttt__agreements *m, const char *what, char name[64])
 {
     snprintf(name, 64, "%s.%lld.%s", m->name, (long long)m->count, what);
 }
 
-pjrt_status *ttt__meet(ttt__meetings *m, pjrt_status *mine)
+pjrt_status *ttt__agree(ttt__agreements *m, pjrt_status *mine)
 {
     char name[64];
     outcome own = {.code = (int32_t)pjrt_status_code(mine)};
     void *all = NULL;
-    if (m == NULL || ttt_world_size(m->world) == 1)
+    if (m == NULL || ttt_job_size(m->job) == 1)
         return mine;
     m->count++;
     meeting_name(m, "went", name);
     if (mine != NULL)
         snprintf(own.text, sizeof own.text, "%s", pjrt_status_message(mine));
-    pjrt_status *st = ttt_world_gather(m->world, name, &own, sizeof own, &all);
+    pjrt_status *st = ttt_job_gather(m->job, name, &own, sizeof own, &all);
     if (st == NULL)
-        st = judge(m->world, all, mine);
+        st = judge(m->job, all, mine);
     else
         pjrt_status_free(mine); /* who is lost is what matters to all */
     free(all);
     return st;
 }
 
-pjrt_status *ttt__meet_told(ttt__meetings *m, pjrt_status *mine, void *bytes, size_t size)
+pjrt_status *ttt__agree_reported(ttt__agreements *m, pjrt_status *mine, void *bytes, size_t size)
 {
     char name[64];
     void *all;
-    PJRT_TRY(ttt__meet(m, mine));
-    if (m == NULL || ttt_world_size(m->world) == 1)
+    PJRT_TRY(ttt__agree(m, mine));
+    if (m == NULL || ttt_job_size(m->job) == 1)
         return NULL;
     meeting_name(m, "told", name);
-    PJRT_TRY(
-        ttt_world_gather(m->world, name, bytes, size, &all)); /* a broadcast is kept for good */
+    PJRT_TRY(ttt_job_gather(m->job, name, bytes, size, &all)); /* a broadcast is kept for good */
     if (size > 0)
         memcpy(bytes, all, size);
     free(all);
@@ -134,7 +133,7 @@ static waiting *new_waiting(void)
 }
 
 /* With the mutex held, which others need not wait for while the world is asked. */
-static pjrt_status *wait_and_look(waiting *w, ttt_world *world)
+static pjrt_status *wait_and_look(waiting *w, ttt_job *job)
 {
     while (!w->done) {
         struct timespec until;
@@ -146,7 +145,7 @@ static pjrt_status *wait_and_look(waiting *w, ttt_world *world)
         if (w->done)
             break;
         pthread_mutex_unlock(&w->mutex);
-        pjrt_status *lost = ttt_world_check(world);
+        pjrt_status *lost = ttt_job_check(job);
         pthread_mutex_lock(&w->mutex);
         if (lost != NULL)
             return lost;
@@ -157,20 +156,20 @@ static pjrt_status *wait_and_look(waiting *w, ttt_world *world)
 }
 
 /* A device that gives up may do so because of who is lost: that says more. */
-static pjrt_status *explain(ttt_world *world, pjrt_status *st)
+static pjrt_status *explain(ttt_job *job, pjrt_status *st)
 {
-    pjrt_status *lost = st == NULL ? NULL : ttt_world_check(world);
+    pjrt_status *lost = st == NULL ? NULL : ttt_job_check(job);
     if (lost == NULL)
         return st;
     pjrt_status_free(st);
     return lost;
 }
 
-pjrt_status *ttt__wait_for(ttt_world *world, pjrt_buffer *buffer)
+pjrt_status *ttt__wait_for(ttt_job *job, pjrt_buffer *buffer)
 {
     pjrt_event *event;
     PJRT_TRY(pjrt_buffer_ready(buffer, &event));
-    if (world == NULL) {
+    if (job == NULL) {
         pjrt_status *st = pjrt_event_wait(event);
         pjrt_event_free(event);
         return st;
@@ -184,7 +183,7 @@ pjrt_status *ttt__wait_for(ttt_world *world, pjrt_buffer *buffer)
     if (st != NULL)
         w->users--; /* it will not be called */
     else
-        st = wait_and_look(w, world);
+        st = wait_and_look(w, job);
     leave(w);
-    return explain(world, st);
+    return explain(job, st);
 }

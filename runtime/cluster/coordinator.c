@@ -32,10 +32,10 @@ static pjrt_status *name_member(keeper_member *member, int rank, const char *hos
     return NULL;
 }
 
-pjrt_status *ttt__keeper_new(const keeper_options *options, double now, ttt_keeper **out)
+pjrt_status *ttt__coordinator_new(const keeper_options *options, double now, ttt__coordinator **out)
 {
     *out = NULL;
-    ttt_keeper *k = calloc(1, sizeof *k);
+    ttt__coordinator *k = calloc(1, sizeof *k);
     if (k == NULL)
         return PJRT_NO_MEMORY(call);
     k->processes = options->processes;
@@ -50,7 +50,7 @@ pjrt_status *ttt__keeper_new(const keeper_options *options, double now, ttt_keep
         st = name_member(&k->members[i], i, host, strnlen(host, STORE_HOST));
     }
     if (st != NULL) {
-        ttt__keeper_free(k);
+        ttt__coordinator_free(k);
         return st;
     }
     *out = k;
@@ -64,7 +64,7 @@ static void free_peer(keeper_peer *peer)
     free(peer);
 }
 
-void ttt__keeper_free(ttt_keeper *k)
+void ttt__coordinator_free(ttt__coordinator *k)
 {
     if (k == NULL)
         return;
@@ -77,18 +77,18 @@ void ttt__keeper_free(ttt_keeper *k)
         free_peer(k->peers);
         k->peers = next;
     }
-    ttt__keeper_free_keys(k);
+    ttt__coordinator_free_keys(k);
     free(k->members);
     free(k->token);
     free(k);
 }
 
-keeper_peer *ttt__keeper_peers(ttt_keeper *k)
+keeper_peer *ttt__coordinator_peers(ttt__coordinator *k)
 {
     return k->peers;
 }
 
-bool ttt__keeper_done(const ttt_keeper *k)
+bool ttt__coordinator_done(const ttt__coordinator *k)
 {
     if (!k->welcomed)
         return k->failed;
@@ -100,8 +100,8 @@ bool ttt__keeper_done(const ttt_keeper *k)
 }
 
 /* "0, 1, 2" of those whose state is `state`, or with `came` of those that came there. */
-static void list_members(const ttt_keeper *k, member_state state, const bool *came, bool names,
-                         char *text, size_t size)
+static void list_members(const ttt__coordinator *k, member_state state, const bool *came,
+                         bool names, char *text, size_t size)
 {
     int listed = 0;
     size_t at = 0;
@@ -121,8 +121,8 @@ static void list_members(const ttt_keeper *k, member_state state, const bool *ca
         snprintf(text, size, "none");
 }
 
-void ttt__keeper_missing(const ttt_keeper *k, const bool *came, const char *doing, double seconds,
-                         char *text, size_t size)
+void ttt__coordinator_missing(const ttt__coordinator *k, const bool *came, const char *doing,
+                              double seconds, char *text, size_t size)
 {
     char missing[512], there[128];
     list_members(k, MEMBER_ABSENT, came, true, missing, sizeof missing);
@@ -131,8 +131,8 @@ void ttt__keeper_missing(const ttt_keeper *k, const bool *came, const char *doin
              there);
 }
 
-void ttt__keeper_reply(keeper_peer *peer, uint32_t id, pjrt_code code, const void *body,
-                       size_t size)
+void ttt__coordinator_reply(keeper_peer *peer, uint32_t id, pjrt_code code, const void *body,
+                            size_t size)
 {
     size_t start = ttt__frame_start(&peer->out, STORE_REPLY, id);
     ttt__bytes_add_u32(&peer->out, (uint32_t)code);
@@ -143,12 +143,12 @@ void ttt__keeper_reply(keeper_peer *peer, uint32_t id, pjrt_code code, const voi
 /* The last word to somebody. */
 static void refuse(keeper_peer *peer, pjrt_code code, const char *why)
 {
-    ttt__keeper_reply(peer, 0, code, why, strlen(why));
+    ttt__coordinator_reply(peer, 0, code, why, strlen(why));
     peer->closing = true;
 }
 
 /* All hear that one is lost, and whoever waits stops waiting. */
-static void lose(ttt_keeper *k, int rank, const char *why)
+static void lose(ttt__coordinator *k, int rank, const char *why)
 {
     char text[512];
     k->members[rank].state = MEMBER_LOST;
@@ -165,13 +165,13 @@ static void lose(ttt_keeper *k, int rank, const char *why)
         ttt__bytes_add(&peer->out, text, strlen(text));
         ttt__frame_end(&peer->out, start);
     }
-    ttt__keeper_fail_waits(k, -1, text);
+    ttt__coordinator_fail_waits(k, -1, text);
 }
 
 /* ---- joining -----------------------------------------------------------------------------------
  */
 
-keeper_peer *ttt__keeper_connect(ttt_keeper *k, double now)
+keeper_peer *ttt__coordinator_connect(ttt__coordinator *k, double now)
 {
     enum { MOST_STRANGERS = 256 };
     int strangers = 0;
@@ -200,7 +200,7 @@ static bool take_hello(keeper_peer *peer, store_frame *frame)
     return true;
 }
 
-static void welcome_all(ttt_keeper *k)
+static void welcome_all(ttt__coordinator *k)
 {
     for (int i = 0; i < k->processes; i++) {
         if (k->members[i].state != MEMBER_HERE)
@@ -217,7 +217,7 @@ static void welcome_all(ttt_keeper *k)
 }
 
 /* The proof was right: may it have this rank? */
-static void admit(ttt_keeper *k, keeper_peer *peer, uint32_t rank, uint32_t processes,
+static void admit(ttt__coordinator *k, keeper_peer *peer, uint32_t rank, uint32_t processes,
                   const char *host, size_t host_size)
 {
     char why[768];
@@ -241,8 +241,8 @@ static void admit(ttt_keeper *k, keeper_peer *peer, uint32_t rank, uint32_t proc
         return;
     }
     unsigned char proof[TTT_PROOF];
-    ttt__store_proof(k->token, "keeper", peer->process_nonce, peer->keeper_nonce, rank, processes,
-                     host, host_size, proof);
+    ttt__job_kv_proof(k->token, "keeper", peer->process_nonce, peer->keeper_nonce, rank, processes,
+                      host, host_size, proof);
     ttt__frame_add(&peer->out, STORE_ACCEPTED, 0, proof, sizeof proof);
     member->state = MEMBER_HERE;
     member->peer = peer;
@@ -251,7 +251,7 @@ static void admit(ttt_keeper *k, keeper_peer *peer, uint32_t rank, uint32_t proc
     welcome_all(k);
 }
 
-static bool take_proof(ttt_keeper *k, keeper_peer *peer, store_frame *frame)
+static bool take_proof(ttt__coordinator *k, keeper_peer *peer, store_frame *frame)
 {
     const char *given;
     uint32_t rank, processes;
@@ -260,8 +260,8 @@ static bool take_proof(ttt_keeper *k, keeper_peer *peer, store_frame *frame)
         !ttt__take_u32(frame, &processes) || frame->size > STORE_HOST ||
         memchr(frame->body, '\0', frame->size) != NULL)
         return false;
-    ttt__store_proof(k->token, "process", peer->process_nonce, peer->keeper_nonce, rank, processes,
-                     frame->body, frame->size, proof);
+    ttt__job_kv_proof(k->token, "process", peer->process_nonce, peer->keeper_nonce, rank, processes,
+                      frame->body, frame->size, proof);
     if (!ttt__same_proof(proof, (const unsigned char *)given))
         refuse(peer, PJRT_CODE_UNAUTHENTICATED,
                "the token is not that of process 0: all need the same TTT_TOKEN");
@@ -273,7 +273,7 @@ static bool take_proof(ttt_keeper *k, keeper_peer *peer, store_frame *frame)
 /* ---- what comes in -----------------------------------------------------------------------------
  */
 
-static void leave(ttt_keeper *k, keeper_peer *peer)
+static void leave(ttt__coordinator *k, keeper_peer *peer)
 {
     char text[512];
     keeper_member *member = &k->members[peer->rank];
@@ -282,7 +282,7 @@ static void leave(ttt_keeper *k, keeper_peer *peer)
     } else {
         member->state = MEMBER_LEFT;
         snprintf(text, sizeof text, "%s has left the job", member->name);
-        ttt__keeper_fail_waits(k, peer->rank, text);
+        ttt__coordinator_fail_waits(k, peer->rank, text);
     }
     member->peer = NULL;
     peer->stage = PEER_LEFT;
@@ -290,7 +290,7 @@ static void leave(ttt_keeper *k, keeper_peer *peer)
 }
 
 /* False: it does not keep to the rules. */
-static bool take_frame(ttt_keeper *k, keeper_peer *peer, store_frame *frame, double now)
+static bool take_frame(ttt__coordinator *k, keeper_peer *peer, store_frame *frame, double now)
 {
     if (peer->stage == PEER_STRANGER)
         return frame->kind == STORE_HELLO && take_hello(peer, frame);
@@ -298,11 +298,11 @@ static bool take_frame(ttt_keeper *k, keeper_peer *peer, store_frame *frame, dou
         return frame->kind == STORE_PROOF && take_proof(k, peer, frame);
     switch (frame->kind) {
     case STORE_PUT:
-        return ttt__keeper_put(k, peer, frame);
+        return ttt__coordinator_put(k, peer, frame);
     case STORE_GET:
-        return ttt__keeper_get(k, peer, frame, now);
+        return ttt__coordinator_get(k, peer, frame, now);
     case STORE_GATHER:
-        return ttt__keeper_gather(k, peer, frame, now);
+        return ttt__coordinator_gather(k, peer, frame, now);
     case STORE_BEAT:
         return frame->size == 0;
     case STORE_BYE:
@@ -313,7 +313,7 @@ static bool take_frame(ttt_keeper *k, keeper_peer *peer, store_frame *frame, dou
     }
 }
 
-void ttt__keeper_receive(ttt_keeper *k, keeper_peer *peer, double now)
+void ttt__coordinator_receive(ttt__coordinator *k, keeper_peer *peer, double now)
 {
     peer->heard = now;
     while (!peer->closing) {
@@ -335,10 +335,11 @@ void ttt__keeper_receive(ttt_keeper *k, keeper_peer *peer, double now)
         peer->closing = true;
 }
 
-void ttt__keeper_disconnect(ttt_keeper *k, keeper_peer *peer, const char *why, double now)
+void ttt__coordinator_disconnect(ttt__coordinator *k, keeper_peer *peer, const char *why,
+                                 double now)
 {
     (void)now;
-    ttt__keeper_forget(k, peer);
+    ttt__coordinator_forget(k, peer);
     if (peer->stage == PEER_MEMBER && k->welcomed) {
         lose(k, peer->rank, why);
     } else if (peer->stage == PEER_MEMBER) { /* it may come again */
@@ -355,10 +356,10 @@ void ttt__keeper_disconnect(ttt_keeper *k, keeper_peer *peer, const char *why, d
 /* ---- time --------------------------------------------------------------------------------------
  */
 
-static void give_up_joining(ttt_keeper *k)
+static void give_up_joining(ttt__coordinator *k)
 {
     char text[1024];
-    ttt__keeper_missing(k, NULL, "join", k->timeout, text, sizeof text);
+    ttt__coordinator_missing(k, NULL, "join", k->timeout, text, sizeof text);
     for (int i = 0; i < k->processes; i++) {
         if (k->members[i].peer != NULL)
             refuse(k->members[i].peer, PJRT_CODE_DEADLINE_EXCEEDED, text);
@@ -366,7 +367,7 @@ static void give_up_joining(ttt_keeper *k)
     k->failed = true;
 }
 
-void ttt__keeper_tick(ttt_keeper *k, double now)
+void ttt__coordinator_tick(ttt__coordinator *k, double now)
 {
     enum { HANDSHAKE_SECONDS = 10 };
     const size_t most_unsent = (size_t)1 << 30;
@@ -375,7 +376,7 @@ void ttt__keeper_tick(ttt_keeper *k, double now)
         k->last_beat = now;
     if (!k->welcomed && !k->failed && now - k->started > k->timeout)
         give_up_joining(k);
-    ttt__keeper_expire(k, now);
+    ttt__coordinator_expire(k, now);
     for (keeper_peer *p = k->peers; p != NULL; p = p->next) {
         if (p->stage != PEER_MEMBER) {
             p->closing = p->closing || p->out.failed || now - p->since > HANDSHAKE_SECONDS;

@@ -9,7 +9,7 @@
 #include "pjrt/pjrt_status.h"
 #include "runtime/cluster/coordinator_wire.h"
 
-typedef struct ttt_keeper ttt_keeper;
+typedef struct ttt__coordinator ttt__coordinator;
 
 /* One at the other end of a connection. */
 typedef struct keeper_peer {
@@ -31,20 +31,21 @@ typedef struct keeper_options {
     double silence;           /* seconds after which a silent process is lost */
 } keeper_options;
 
-PJRT_MUST_CHECK pjrt_status *ttt__keeper_new(const keeper_options *options, double now,
-                                             ttt_keeper **out);
-void ttt__keeper_free(ttt_keeper *keeper);
+PJRT_MUST_CHECK pjrt_status *ttt__coordinator_new(const keeper_options *options, double now,
+                                                  ttt__coordinator **out);
+void ttt__coordinator_free(ttt__coordinator *keeper);
 
 /* A new connection; NULL when there are too many strangers, or no memory. */
-keeper_peer *ttt__keeper_connect(ttt_keeper *keeper, double now);
+keeper_peer *ttt__coordinator_connect(ttt__coordinator *keeper, double now);
 /* Takes what was added to peer->in. */
-void ttt__keeper_receive(ttt_keeper *keeper, keeper_peer *peer, double now);
+void ttt__coordinator_receive(ttt__coordinator *keeper, keeper_peer *peer, double now);
 /* The connection is gone; `why` as in "its connection was closed". Frees the peer. */
-void ttt__keeper_disconnect(ttt_keeper *keeper, keeper_peer *peer, const char *why, double now);
+void ttt__coordinator_disconnect(ttt__coordinator *keeper, keeper_peer *peer, const char *why,
+                                 double now);
 /* Deadlines and heartbeats; to be called a few times within `silence`. */
-void ttt__keeper_tick(ttt_keeper *keeper, double now);
-keeper_peer *ttt__keeper_peers(ttt_keeper *keeper);
+void ttt__coordinator_tick(ttt__coordinator *keeper, double now);
+keeper_peer *ttt__coordinator_peers(ttt__coordinator *keeper);
 /* All have left or are lost, or they never came together: nobody needs the keeper any more. */
-bool ttt__keeper_done(const ttt_keeper *keeper);
+bool ttt__coordinator_done(const ttt__coordinator *keeper);
 
 #endif

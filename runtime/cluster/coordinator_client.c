@@ -3,9 +3,9 @@
  */
 #include "runtime/cluster/coordinator_client.h"
 
-#include "runtime/cluster/sockets.h"
-#include "runtime/cluster/coordinator_wire.h"
 #include "runtime/base/threads.h"
+#include "runtime/cluster/coordinator_wire.h"
+#include "runtime/cluster/sockets.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -131,8 +131,8 @@ static pjrt_status *shake_hands(store_client *c, const store_join *j, double dea
     memcpy(nonces[1], frame->body, TTT_NONCE);
 
     size_t host = strnlen(j->host, STORE_HOST);
-    ttt__store_proof(j->token, "process", nonces[0], nonces[1], rank, processes, j->host, host,
-                     proof);
+    ttt__job_kv_proof(j->token, "process", nonces[0], nonces[1], rank, processes, j->host, host,
+                      proof);
     start = ttt__frame_start(&out, STORE_PROOF, 0);
     ttt__bytes_add(&out, proof, sizeof proof);
     ttt__bytes_add_u32(&out, rank);
@@ -141,8 +141,8 @@ static pjrt_status *shake_hands(store_client *c, const store_join *j, double dea
     ttt__frame_end(&out, start);
     PJRT_TRY(send_bytes(c, &out, deadline));
     PJRT_TRY(expect(c, deadline, STORE_ACCEPTED, TTT_PROOF, frame, used));
-    ttt__store_proof(j->token, "keeper", nonces[0], nonces[1], rank, processes, j->host, host,
-                     proof);
+    ttt__job_kv_proof(j->token, "keeper", nonces[0], nonces[1], rank, processes, j->host, host,
+                      proof);
     if (!ttt__same_proof(proof, (const unsigned char *)frame->body))
         return PJRT_FAIL(UNAUTHENTICATED, call,
                          "what answers at %s is not process 0 of this job: it does not know the "
@@ -347,7 +347,7 @@ static pjrt_status *join_until(store_client *c, const store_join *j)
     }
 }
 
-pjrt_status *ttt__store_join(const store_join *j, store_client **out)
+pjrt_status *ttt__job_kv_join(const store_join *j, store_client **out)
 {
     *out = NULL;
     store_client *c = calloc(1, sizeof *c);
@@ -375,7 +375,7 @@ pjrt_status *ttt__store_join(const store_join *j, store_client **out)
     return NULL;
 }
 
-void ttt__store_leave(store_client *c)
+void ttt__job_kv_leave(store_client *c)
 {
     if (c == NULL)
         return;
@@ -392,7 +392,7 @@ void ttt__store_leave(store_client *c)
     free_client(c);
 }
 
-const char *ttt__store_host(const store_client *c, int rank)
+const char *ttt__job_kv_host(const store_client *c, int rank)
 {
     return c->host[rank];
 }
@@ -468,8 +468,8 @@ static pjrt_status *check_sizes(size_t key, size_t value)
     return NULL;
 }
 
-pjrt_status *ttt__store_put(store_client *c, const char *key, size_t key_size, const char *value,
-                            size_t value_size)
+pjrt_status *ttt__job_kv_put(store_client *c, const char *key, size_t key_size, const char *value,
+                             size_t value_size)
 {
     PJRT_TRY(check_sizes(key_size, value_size));
     request r = {.id = next_id(c)};
@@ -484,8 +484,8 @@ pjrt_status *ttt__store_put(store_client *c, const char *key, size_t key_size, c
     return st;
 }
 
-pjrt_status *ttt__store_get(store_client *c, const char *key, size_t key_size, double seconds,
-                            char **value, size_t *value_size)
+pjrt_status *ttt__job_kv_get(store_client *c, const char *key, size_t key_size, double seconds,
+                             char **value, size_t *value_size)
 {
     *value = NULL;
     *value_size = 0;
@@ -504,8 +504,8 @@ pjrt_status *ttt__store_get(store_client *c, const char *key, size_t key_size, d
     return NULL;
 }
 
-pjrt_status *ttt__store_gather(store_client *c, const char *name, const void *mine, size_t size,
-                               void **all)
+pjrt_status *ttt__job_kv_gather(store_client *c, const char *name, const void *mine, size_t size,
+                                void **all)
 {
     *all = NULL;
     PJRT_TRY(check_sizes(strlen(name), size));
@@ -527,7 +527,7 @@ pjrt_status *ttt__store_gather(store_client *c, const char *name, const void *mi
     return NULL;
 }
 
-pjrt_status *ttt__store_check(store_client *c)
+pjrt_status *ttt__job_kv_check(store_client *c)
 {
     if (!atomic_load(&c->has_lost))
         return NULL;

@@ -17,20 +17,20 @@ typedef struct store_join {
 } store_join;
 
 /* Returns when all have joined. */
-PJRT_MUST_CHECK pjrt_status *ttt__store_join(const store_join *join, store_client **out);
+PJRT_MUST_CHECK pjrt_status *ttt__job_kv_join(const store_join *join, store_client **out);
 /* Says goodbye. */
-void ttt__store_leave(store_client *client);
+void ttt__job_kv_leave(store_client *client);
 /* Where a process runs. */
-const char *ttt__store_host(const store_client *client, int rank);
+const char *ttt__job_kv_host(const store_client *client, int rank);
 
 /* From any thread. A value is malloc'ed, with a NUL behind it. `seconds` 0: now or NOT_FOUND. */
-PJRT_MUST_CHECK pjrt_status *ttt__store_put(store_client *client, const char *key, size_t key_size,
-                                            const char *value, size_t value_size);
-PJRT_MUST_CHECK pjrt_status *ttt__store_get(store_client *client, const char *key, size_t key_size,
-                                            double seconds, char **value, size_t *value_size);
-PJRT_MUST_CHECK pjrt_status *ttt__store_gather(store_client *client, const char *name,
-                                               const void *mine, size_t size, void **all);
+PJRT_MUST_CHECK pjrt_status *ttt__job_kv_put(store_client *client, const char *key, size_t key_size,
+                                             const char *value, size_t value_size);
+PJRT_MUST_CHECK pjrt_status *ttt__job_kv_get(store_client *client, const char *key, size_t key_size,
+                                             double seconds, char **value, size_t *value_size);
+PJRT_MUST_CHECK pjrt_status *ttt__job_kv_gather(store_client *client, const char *name,
+                                                const void *mine, size_t size, void **all);
 /* The first loss, or NULL; quick. */
-PJRT_MUST_CHECK pjrt_status *ttt__store_check(store_client *client);
+PJRT_MUST_CHECK pjrt_status *ttt__job_kv_check(store_client *client);
 
 #endif

@@ -18,7 +18,7 @@ typedef struct keeper_key keeper_key;
 typedef struct keeper_wait keeper_wait;
 typedef struct keeper_gathering keeper_gathering;
 
-struct ttt_keeper {
+struct ttt__coordinator {
     char *token;
     int processes;
     double timeout, silence, started, last_beat;
@@ -32,22 +32,23 @@ struct ttt_keeper {
     keeper_gathering *gatherings;
 };
 
-void ttt__keeper_reply(keeper_peer *peer, uint32_t id, pjrt_code code, const void *body,
-                       size_t size);
+void ttt__coordinator_reply(keeper_peer *peer, uint32_t id, pjrt_code code, const void *body,
+                            size_t size);
 /* "process 3 (host-d) did not join within 60 s: there were 0, 1, 2". `came`: of every process
  * whether it did; NULL: whether it is here. */
-void ttt__keeper_missing(const ttt_keeper *k, const bool *came, const char *doing, double seconds,
-                         char *text, size_t size);
+void ttt__coordinator_missing(const ttt__coordinator *k, const bool *came, const char *doing,
+                              double seconds, char *text, size_t size);
 
 /* Requests; false when the frame is not one. */
-bool ttt__keeper_put(ttt_keeper *k, keeper_peer *peer, store_frame *frame);
-bool ttt__keeper_get(ttt_keeper *k, keeper_peer *peer, store_frame *frame, double now);
-bool ttt__keeper_gather(ttt_keeper *k, keeper_peer *peer, store_frame *frame, double now);
+bool ttt__coordinator_put(ttt__coordinator *k, keeper_peer *peer, store_frame *frame);
+bool ttt__coordinator_get(ttt__coordinator *k, keeper_peer *peer, store_frame *frame, double now);
+bool ttt__coordinator_gather(ttt__coordinator *k, keeper_peer *peer, store_frame *frame,
+                             double now);
 /* Those who wait hear `why`. `rank` -1: all; else who wait for that one, which has not come. */
-void ttt__keeper_fail_waits(ttt_keeper *k, int rank, const char *why);
+void ttt__coordinator_fail_waits(ttt__coordinator *k, int rank, const char *why);
 /* Requests of a peer that is gone. */
-void ttt__keeper_forget(ttt_keeper *k, const keeper_peer *peer);
-void ttt__keeper_expire(ttt_keeper *k, double now);
-void ttt__keeper_free_keys(ttt_keeper *k);
+void ttt__coordinator_forget(ttt__coordinator *k, const keeper_peer *peer);
+void ttt__coordinator_expire(ttt__coordinator *k, double now);
+void ttt__coordinator_free_keys(ttt__coordinator *k);
 
 #endif

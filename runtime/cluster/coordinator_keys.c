@@ -36,13 +36,13 @@ static const size_t most_kept = (size_t)1 << 30;
 
 static void reply_text(keeper_peer *peer, uint32_t id, pjrt_code code, const char *text)
 {
-    ttt__keeper_reply(peer, id, code, text, strlen(text));
+    ttt__coordinator_reply(peer, id, code, text, strlen(text));
 }
 
 /* ---- keys --------------------------------------------------------------------------------------
  */
 
-static keeper_key **bucket(ttt_keeper *k, const char *key, size_t size)
+static keeper_key **bucket(ttt__coordinator *k, const char *key, size_t size)
 {
     uint64_t hash = 0xcbf29ce484222325;
     for (size_t i = 0; i < size; i++)
@@ -50,7 +50,7 @@ static keeper_key **bucket(ttt_keeper *k, const char *key, size_t size)
     return &k->keys[hash % KEEPER_BUCKETS];
 }
 
-static const keeper_key *find(ttt_keeper *k, const char *key, size_t size)
+static const keeper_key *find(ttt__coordinator *k, const char *key, size_t size)
 {
     for (const keeper_key *e = *bucket(k, key, size); e != NULL; e = e->next) {
         if (e->key_size == size && memcmp(e->bytes, key, size) == 0)
@@ -59,7 +59,7 @@ static const keeper_key *find(ttt_keeper *k, const char *key, size_t size)
     return NULL;
 }
 
-static pjrt_code keep(ttt_keeper *k, const char *key, size_t key_size, const char *value,
+static pjrt_code keep(ttt__coordinator *k, const char *key, size_t key_size, const char *value,
                       size_t value_size)
 {
     if (find(k, key, key_size) != NULL)
@@ -80,7 +80,7 @@ static pjrt_code keep(ttt_keeper *k, const char *key, size_t key_size, const cha
     return PJRT_CODE_OK;
 }
 
-bool ttt__keeper_put(ttt_keeper *k, keeper_peer *peer, store_frame *frame)
+bool ttt__coordinator_put(ttt__coordinator *k, keeper_peer *peer, store_frame *frame)
 {
     uint32_t key_size;
     const char *key;
@@ -88,32 +88,33 @@ bool ttt__keeper_put(ttt_keeper *k, keeper_peer *peer, store_frame *frame)
         !ttt__take(frame, key_size, &key))
         return false;
     pjrt_code code = keep(k, key, key_size, frame->body, frame->size);
-    ttt__keeper_reply(peer, frame->id, code, NULL, 0);
+    ttt__coordinator_reply(peer, frame->id, code, NULL, 0);
     for (keeper_wait **at = &k->waits; *at != NULL && code == PJRT_CODE_OK;) {
         keeper_wait *wait = *at;
         if (wait->key_size != key_size || memcmp(wait->key, key, key_size) != 0) {
             at = &wait->next;
             continue;
         }
-        ttt__keeper_reply(wait->peer, wait->id, PJRT_CODE_OK, frame->body, frame->size);
+        ttt__coordinator_reply(wait->peer, wait->id, PJRT_CODE_OK, frame->body, frame->size);
         *at = wait->next;
         free(wait);
     }
     return true;
 }
 
-bool ttt__keeper_get(ttt_keeper *k, keeper_peer *peer, store_frame *frame, double now)
+bool ttt__coordinator_get(ttt__coordinator *k, keeper_peer *peer, store_frame *frame, double now)
 {
     uint32_t ms;
     if (!ttt__take_u32(frame, &ms) || frame->size == 0 || frame->size > STORE_KEY)
         return false;
     const keeper_key *e = find(k, frame->body, frame->size);
     if (e != NULL) {
-        ttt__keeper_reply(peer, frame->id, PJRT_CODE_OK, e->bytes + e->key_size, e->value_size);
+        ttt__coordinator_reply(peer, frame->id, PJRT_CODE_OK, e->bytes + e->key_size,
+                               e->value_size);
         return true;
     }
     if (ms == 0) {
-        ttt__keeper_reply(peer, frame->id, PJRT_CODE_NOT_FOUND, NULL, 0);
+        ttt__coordinator_reply(peer, frame->id, PJRT_CODE_NOT_FOUND, NULL, 0);
         return true;
     }
     if (k->lost[0] != '\0') {
@@ -122,7 +123,7 @@ bool ttt__keeper_get(ttt_keeper *k, keeper_peer *peer, store_frame *frame, doubl
     }
     keeper_wait *wait = malloc(sizeof *wait + frame->size);
     if (wait == NULL) {
-        ttt__keeper_reply(peer, frame->id, PJRT_CODE_RESOURCE_EXHAUSTED, NULL, 0);
+        ttt__coordinator_reply(peer, frame->id, PJRT_CODE_RESOURCE_EXHAUSTED, NULL, 0);
         return true;
     }
     *wait = (keeper_wait){k->waits, peer, frame->id, now + 1e-3 * ms, 1e-3 * ms, frame->size};
@@ -134,7 +135,7 @@ bool ttt__keeper_get(ttt_keeper *k, keeper_peer *peer, store_frame *frame, doubl
 /* ---- gatherings --------------------------------------------------------------------------------
  */
 
-static void free_gathering(ttt_keeper *k, keeper_gathering *g)
+static void free_gathering(ttt__coordinator *k, keeper_gathering *g)
 {
     k->kept -= g->each * (size_t)k->processes;
     free(g->name);
@@ -145,19 +146,19 @@ static void free_gathering(ttt_keeper *k, keeper_gathering *g)
 }
 
 /* Answers all who came, and takes the gathering out of the list. */
-static void conclude(ttt_keeper *k, keeper_gathering **at, pjrt_code code, const void *body,
+static void conclude(ttt__coordinator *k, keeper_gathering **at, pjrt_code code, const void *body,
                      size_t size)
 {
     keeper_gathering *g = *at;
     for (int i = 0; i < k->processes; i++) {
         if (g->came[i] && k->members[i].peer != NULL)
-            ttt__keeper_reply(k->members[i].peer, g->ids[i], code, body, size);
+            ttt__coordinator_reply(k->members[i].peer, g->ids[i], code, body, size);
     }
     *at = g->next;
     free_gathering(k, g);
 }
 
-static keeper_gathering *start_gathering(ttt_keeper *k, const char *name, size_t name_size,
+static keeper_gathering *start_gathering(ttt__coordinator *k, const char *name, size_t name_size,
                                          size_t each)
 {
     size_t n = (size_t)k->processes;
@@ -182,7 +183,7 @@ static keeper_gathering *start_gathering(ttt_keeper *k, const char *name, size_t
 }
 
 /* Why it cannot be, or NULL. */
-static const char *hopeless(const ttt_keeper *k, char *text, size_t size)
+static const char *hopeless(const ttt__coordinator *k, char *text, size_t size)
 {
     if (k->lost[0] != '\0')
         return k->lost;
@@ -196,7 +197,7 @@ static const char *hopeless(const ttt_keeper *k, char *text, size_t size)
 }
 
 /* One more has come, with `size` bytes. */
-static void come(ttt_keeper *k, keeper_gathering **at, keeper_peer *peer, uint32_t id,
+static void come(ttt__coordinator *k, keeper_gathering **at, keeper_peer *peer, uint32_t id,
                  const char *bytes, size_t size)
 {
     char text[512];
@@ -219,7 +220,7 @@ static void come(ttt_keeper *k, keeper_gathering **at, keeper_peer *peer, uint32
         conclude(k, at, PJRT_CODE_OK, g->all, size * (size_t)k->processes);
 }
 
-bool ttt__keeper_gather(ttt_keeper *k, keeper_peer *peer, store_frame *frame, double now)
+bool ttt__coordinator_gather(ttt__coordinator *k, keeper_peer *peer, store_frame *frame, double now)
 {
     uint32_t ms, name_size;
     const char *name;
@@ -254,7 +255,7 @@ bool ttt__keeper_gather(ttt_keeper *k, keeper_peer *peer, store_frame *frame, do
 /* ---- ends of waits -----------------------------------------------------------------------------
  */
 
-void ttt__keeper_fail_waits(ttt_keeper *k, int rank, const char *why)
+void ttt__coordinator_fail_waits(ttt__coordinator *k, int rank, const char *why)
 {
     while (k->waits != NULL && rank < 0) {
         keeper_wait *wait = k->waits;
@@ -270,7 +271,7 @@ void ttt__keeper_fail_waits(ttt_keeper *k, int rank, const char *why)
     }
 }
 
-void ttt__keeper_forget(ttt_keeper *k, const keeper_peer *peer)
+void ttt__coordinator_forget(ttt__coordinator *k, const keeper_peer *peer)
 {
     for (keeper_wait **at = &k->waits; *at != NULL;) {
         keeper_wait *wait = *at;
@@ -283,7 +284,7 @@ void ttt__keeper_forget(ttt_keeper *k, const keeper_peer *peer)
     }
 }
 
-void ttt__keeper_expire(ttt_keeper *k, double now)
+void ttt__coordinator_expire(ttt__coordinator *k, double now)
 {
     char text[1024];
     for (keeper_wait **at = &k->waits; *at != NULL;) {
@@ -305,12 +306,12 @@ void ttt__keeper_expire(ttt_keeper *k, double now)
         }
         char doing[160];
         snprintf(doing, sizeof doing, "come to \"%.100s\"", (*at)->name);
-        ttt__keeper_missing(k, (*at)->came, doing, (*at)->seconds, text, sizeof text);
+        ttt__coordinator_missing(k, (*at)->came, doing, (*at)->seconds, text, sizeof text);
         conclude(k, at, PJRT_CODE_DEADLINE_EXCEEDED, text, strlen(text));
     }
 }
 
-void ttt__keeper_free_keys(ttt_keeper *k)
+void ttt__coordinator_free_keys(ttt__coordinator *k)
 {
     for (int i = 0; i < KEEPER_BUCKETS; i++) {
         while (k->keys[i] != NULL) {

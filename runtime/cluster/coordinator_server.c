@@ -1,8 +1,8 @@
 /* The keeper at a port: one thread, all connections by poll. */
 #include "runtime/cluster/coordinator_server.h"
 
-#include "runtime/cluster/sockets.h"
 #include "runtime/base/threads.h"
+#include "runtime/cluster/sockets.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@ typedef struct line {
 } line;
 
 struct keeper_server {
-    ttt_keeper *keeper;
+    ttt__coordinator *keeper;
     int listener, wake[2]; /* a byte in wake[1] makes the thread look at `stop` */
     pthread_t thread;
     bool running;
@@ -38,7 +38,7 @@ struct keeper_server {
 
 static void drop(keeper_server *s, size_t i, const char *why)
 {
-    ttt__keeper_disconnect(s->keeper, s->lines[i].peer, why, ttt__seconds());
+    ttt__coordinator_disconnect(s->keeper, s->lines[i].peer, why, ttt__seconds());
     close(s->lines[i].fd);
     s->lines[i] = s->lines[--s->n_lines];
 }
@@ -60,10 +60,10 @@ static void add_line(keeper_server *s, int fd)
         }
         s->room = room;
     }
-    keeper_peer *peer = ttt__keeper_connect(s->keeper, ttt__seconds());
+    keeper_peer *peer = ttt__coordinator_connect(s->keeper, ttt__seconds());
     if (peer == NULL || !ttt__socket_prepare(fd)) {
         if (peer != NULL)
-            ttt__keeper_disconnect(s->keeper, peer, "", ttt__seconds());
+            ttt__coordinator_disconnect(s->keeper, peer, "", ttt__seconds());
         close(fd);
         return;
     }
@@ -77,7 +77,7 @@ static bool receive(keeper_server *s, const line *l)
     ssize_t n = recv(l->fd, bytes, sizeof bytes, MSG_DONTWAIT);
     if (n > 0) {
         ttt__bytes_add(&l->peer->in, bytes, (size_t)n);
-        ttt__keeper_receive(s->keeper, l->peer, ttt__seconds());
+        ttt__coordinator_receive(s->keeper, l->peer, ttt__seconds());
         return true;
     }
     return n < 0 && (errno == EAGAIN || errno == EINTR);
@@ -116,7 +116,7 @@ static void serve_lines(keeper_server *s, size_t polled)
 static bool wanted(const keeper_server *s)
 {
     return !atomic_load(&s->stop) ||
-           (!ttt__keeper_done(s->keeper) && ttt__seconds() < atomic_load(&s->stop_at));
+           (!ttt__coordinator_done(s->keeper) && ttt__seconds() < atomic_load(&s->stop_at));
 }
 
 /* What was said last is still sent. */
@@ -154,7 +154,7 @@ static void *serve(void *arg)
             if (fd >= 0)
                 add_line(s, fd);
         }
-        ttt__keeper_tick(s->keeper, ttt__seconds());
+        ttt__coordinator_tick(s->keeper, ttt__seconds());
         for (size_t i = s->n_lines; i-- > 0;) {
             if (!transmit(&s->lines[i]))
                 drop(s, i, "its connection was closed");
@@ -176,7 +176,7 @@ static void free_server(keeper_server *s)
     }
     if (s->listener >= 0)
         close(s->listener);
-    ttt__keeper_free(s->keeper);
+    ttt__coordinator_free(s->keeper);
     free(s->lines);
     free(s->polls);
     free(s);
@@ -185,7 +185,7 @@ static void free_server(keeper_server *s)
 static pjrt_status *start(keeper_server *s, const keeper_options *options, int *port, int *inside)
 {
     int pair[2];
-    PJRT_TRY(ttt__keeper_new(options, ttt__seconds(), &s->keeper));
+    PJRT_TRY(ttt__coordinator_new(options, ttt__seconds(), &s->keeper));
     PJRT_TRY(ttt__socket_listen(port, &s->listener));
     s->polls = calloc(2, sizeof *s->polls);
     if (s->polls == NULL)
@@ -206,8 +206,8 @@ static pjrt_status *start(keeper_server *s, const keeper_options *options, int *
     return st;
 }
 
-pjrt_status *ttt__keeper_serve(const keeper_options *options, int *port, int *inside,
-                               keeper_server **out)
+pjrt_status *ttt__coordinator_serve(const keeper_options *options, int *port, int *inside,
+                                    keeper_server **out)
 {
     *out = NULL;
     *inside = -1;
@@ -224,7 +224,7 @@ pjrt_status *ttt__keeper_serve(const keeper_options *options, int *port, int *in
     return NULL;
 }
 
-void ttt__keeper_stop(keeper_server *s, double seconds)
+void ttt__coordinator_stop(keeper_server *s, double seconds)
 {
     if (s == NULL)
         return;

@@ -8,9 +8,9 @@ typedef struct keeper_server keeper_server;
 
 /* Listens at `port`, 0: any that is free, `*port` then tells which; and at one end of a pair, the
  * other of which is `*inside`, for the process itself. */
-PJRT_MUST_CHECK pjrt_status *ttt__keeper_serve(const keeper_options *options, int *port,
-                                               int *inside, keeper_server **out);
+PJRT_MUST_CHECK pjrt_status *ttt__coordinator_serve(const keeper_options *options, int *port,
+                                                    int *inside, keeper_server **out);
 /* Waits until nobody needs it any more, or `seconds` have passed. */
-void ttt__keeper_stop(keeper_server *server, double seconds);
+void ttt__coordinator_stop(keeper_server *server, double seconds);
 
 #endif

@@ -117,9 +117,9 @@ bool ttt__take_u32(store_frame *frame, uint32_t *value)
     return true;
 }
 
-void ttt__store_proof(const char *token, const char *who, const unsigned char process[TTT_NONCE],
-                      const unsigned char keeper[TTT_NONCE], uint32_t rank, uint32_t processes,
-                      const char *host, size_t host_size, unsigned char out[TTT_PROOF])
+void ttt__job_kv_proof(const char *token, const char *who, const unsigned char process[TTT_NONCE],
+                       const unsigned char keeper[TTT_NONCE], uint32_t rank, uint32_t processes,
+                       const char *host, size_t host_size, unsigned char out[TTT_PROOF])
 {
     unsigned char text[16 + 2 * TTT_NONCE + 8 + STORE_HOST] = {0};
     unsigned char *at = text + 16;

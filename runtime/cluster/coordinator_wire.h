@@ -80,8 +80,8 @@ bool ttt__take_u32(store_frame *frame, uint32_t *value);
 bool ttt__take(store_frame *frame, size_t size, const char **bytes);
 
 /* Who proves what: `who` is "process" or "keeper". */
-void ttt__store_proof(const char *token, const char *who, const unsigned char process[TTT_NONCE],
-                      const unsigned char keeper[TTT_NONCE], uint32_t rank, uint32_t processes,
-                      const char *host, size_t host_size, unsigned char out[TTT_PROOF]);
+void ttt__job_kv_proof(const char *token, const char *who, const unsigned char process[TTT_NONCE],
+                       const unsigned char keeper[TTT_NONCE], uint32_t rank, uint32_t processes,
+                       const char *host, size_t host_size, unsigned char out[TTT_PROOF]);
 
 #endif

@@ -148,7 +148,7 @@ static pjrt_status *ask_tpu(launch_plan *plan)
 /* ---- flags -------------------------------------------------------------------------------------
  */
 
-static pjrt_status *read_flags(const ttt_world_options *o, launch_plan *plan)
+static pjrt_status *read_flags(const ttt_job_options *o, launch_plan *plan)
 {
     const char *colon = o->coordinator == NULL ? NULL : strrchr(o->coordinator, ':');
     char *end = NULL;
@@ -169,7 +169,7 @@ static pjrt_status *read_flags(const ttt_world_options *o, launch_plan *plan)
     return plan->addresses == NULL ? PJRT_NO_MEMORY(call) : NULL;
 }
 
-static pjrt_status *find_token(const ttt_world_options *o, launch_plan *plan)
+static pjrt_status *find_token(const ttt_job_options *o, launch_plan *plan)
 {
     const char *token = o->token != NULL ? o->token : getenv("TTT_TOKEN");
     if (token == NULL || strlen(token) < 8)
@@ -183,7 +183,7 @@ static pjrt_status *find_token(const ttt_world_options *o, launch_plan *plan)
 /* ---- all together ------------------------------------------------------------------------------
  */
 
-static ttt_launch guess(const ttt_world_options *o)
+static ttt_launch guess(const ttt_job_options *o)
 {
     if (o->launch != TTT_LAUNCH_AUTO)
         return o->launch;
@@ -194,7 +194,7 @@ static ttt_launch guess(const ttt_world_options *o)
     return count_hosts(getenv("TPU_WORKER_HOSTNAMES")) > 1 ? TTT_LAUNCH_TPU : TTT_LAUNCH_NONE;
 }
 
-pjrt_status *ttt__launch_find(const ttt_world_options *options, launch_plan *plan)
+pjrt_status *ttt__launch_find(const ttt_job_options *options, launch_plan *plan)
 {
     *plan = (launch_plan){.launch = guess(options), .processes = 1};
     pjrt_status *st = NULL;

@@ -17,7 +17,7 @@ typedef struct launch_plan {
 
 /* What the options, else the environment, say; `processes` 1: there is nobody else. Of MPI, which
  * is started, address and token are still to be told. */
-PJRT_MUST_CHECK pjrt_status *ttt__launch_find(const ttt_world_options *options, launch_plan *plan);
+PJRT_MUST_CHECK pjrt_status *ttt__launch_find(const ttt_job_options *options, launch_plan *plan);
 void ttt__launch_free(launch_plan *plan);
 
 /* Loads libttt_mpi.so: $TTT_MPI_LIBRARY, or beside the program, or in ../lib/ttt from there. */

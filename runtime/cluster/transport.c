@@ -5,9 +5,9 @@
  */
 #include "runtime/cluster/transport.h"
 
-#include "runtime/cluster/transport_handshake.h"
-#include "runtime/cluster/sockets.h"
 #include "runtime/base/threads.h"
+#include "runtime/cluster/sockets.h"
+#include "runtime/cluster/transport_handshake.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -40,13 +40,13 @@ typedef struct route {
 
 typedef struct reader {
     struct reader *next;
-    ttt_mail *mail;
+    ttt__transport *mail;
     int fd, process; /* -1: it has yet to say who it is */
     bool finished;
     pthread_t thread;
 } reader;
 
-struct ttt_mail {
+struct ttt__transport {
     store_client *store;
     char *token;
     int rank, processes, listener;
@@ -97,7 +97,7 @@ static void write_number(unsigned char *bytes, int size, uint64_t value)
 }
 
 /* Whoever waits for this message, or a place aside; NULL when it cannot be taken. */
-static parcel *place_for(ttt_mail *m, int process, int tag, size_t size)
+static parcel *place_for(ttt__transport *m, int process, int tag, size_t size)
 {
     for (parcel *p = m->waited; p != NULL; p = p->next) {
         if (p->process != process || p->tag != tag || p->filling || p->done)
@@ -124,7 +124,7 @@ static parcel *place_for(ttt_mail *m, int process, int tag, size_t size)
 
 static bool read_message(reader *r)
 {
-    ttt_mail *m = r->mail;
+    ttt__transport *m = r->mail;
     unsigned char head[HEAD];
     if (!read_all(r->fd, head, HEAD))
         return false;
@@ -148,7 +148,7 @@ static bool read_message(reader *r)
 /* The first connection of two processes counts. */
 static bool register_route(reader *r, int process)
 {
-    ttt_mail *m = r->mail;
+    ttt__transport *m = r->mail;
     pthread_mutex_lock(&m->lock);
     bool ok = !m->closing && process >= 0 && process != m->rank && m->routes[process].fd < 0;
     if (ok) {
@@ -163,7 +163,7 @@ static bool register_route(reader *r, int process)
 static void *read_on(void *arg)
 {
     reader *r = arg;
-    ttt_mail *m = r->mail;
+    ttt__transport *m = r->mail;
     bool known = r->process >= 0;
     if (!known) {
         int process = -1;
@@ -187,7 +187,7 @@ static void *read_on(void *arg)
  */
 
 /* Strangers that are done with; those of routes stay until the end. */
-static int sweep_readers(ttt_mail *m)
+static int sweep_readers(ttt__transport *m)
 {
     int unknown = 0;
     for (reader **at = &m->readers; *at != NULL;) {
@@ -206,7 +206,7 @@ static int sweep_readers(ttt_mail *m)
 }
 
 /* Takes over `fd`. With the lock held. */
-static pjrt_status *add_reader(ttt_mail *m, int fd, int process)
+static pjrt_status *add_reader(ttt__transport *m, int fd, int process)
 {
     reader *r = calloc(1, sizeof *r);
     pjrt_status *st = r == NULL ? PJRT_NO_MEMORY(call) : NULL;
@@ -226,7 +226,7 @@ static pjrt_status *add_reader(ttt_mail *m, int fd, int process)
 
 static void *accept_all(void *arg)
 {
-    ttt_mail *m = arg;
+    ttt__transport *m = arg;
     for (;;) {
         struct pollfd wait = {m->listener, POLLIN, 0};
         int ready = poll(&wait, 1, 200);
@@ -244,14 +244,14 @@ static void *accept_all(void *arg)
     }
 }
 
-static pjrt_status *connect_to(ttt_mail *m, int process, double deadline)
+static pjrt_status *connect_to(ttt__transport *m, int process, double deadline)
 {
     char key[32], *addresses;
     size_t size;
     int fd;
     int n = snprintf(key, sizeof key, "mail/%d", process);
     PJRT_TRY(
-        ttt__store_get(m->store, key, (size_t)n, deadline - ttt__seconds(), &addresses, &size));
+        ttt__job_kv_get(m->store, key, (size_t)n, deadline - ttt__seconds(), &addresses, &size));
     pjrt_status *st = ttt__socket_connect(addresses, deadline, &fd);
     free(addresses);
     if (st != NULL)
@@ -259,7 +259,7 @@ static pjrt_status *connect_to(ttt_mail *m, int process, double deadline)
     if (!ttt__hello_say(fd, m->token, m->rank, process, m->processes, deadline)) {
         close(fd);
         return PJRT_FAIL(UNAVAILABLE, call, "process %d (%s) does not take messages", process,
-                         ttt__store_host(m->store, process));
+                         ttt__job_kv_host(m->store, process));
     }
     pthread_mutex_lock(&m->lock);
     st = add_reader(m, fd, process);
@@ -270,7 +270,7 @@ static pjrt_status *connect_to(ttt_mail *m, int process, double deadline)
     return st;
 }
 
-static void pause_lock(ttt_mail *m)
+static void pause_lock(ttt__transport *m)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
@@ -295,7 +295,7 @@ static int complain(const waiting *w, const char *text)
 
 /* A connection has ended. That may be because its other end lost somebody and gave up, which the
  * keeper knows, or will in a moment. */
-static int lost(ttt_mail *m, const waiting *w, int process)
+static int lost(ttt__transport *m, const waiting *w, int process)
 {
     for (int i = 0; i < 30; i++) {
         pthread_mutex_lock(&m->lock);
@@ -308,12 +308,12 @@ static int lost(ttt_mail *m, const waiting *w, int process)
         nanosleep(&(struct timespec){0, 100000000}, NULL);
     }
     snprintf(w->error, PJRT_MESSENGER_ERROR, "process %d (%s) was lost: its connection was closed",
-             process, ttt__store_host(m->store, process));
+             process, ttt__job_kv_host(m->store, process));
     return -1;
 }
 
 /* Returns with a connection to `process`. */
-static int reach(ttt_mail *m, int process, const waiting *w)
+static int reach(ttt__transport *m, int process, const waiting *w)
 {
     route *to = &m->routes[process];
     int failed = 0;
@@ -343,7 +343,8 @@ static int reach(ttt_mail *m, int process, const waiting *w)
 /* ---- exchanging --------------------------------------------------------------------------------
  */
 
-static int send_bytes(ttt_mail *m, int process, const void *bytes, size_t size, const waiting *w)
+static int send_bytes(ttt__transport *m, int process, const void *bytes, size_t size,
+                      const waiting *w)
 {
     const char *from = bytes;
     int fd = m->routes[process].fd;
@@ -355,7 +356,7 @@ static int send_bytes(ttt_mail *m, int process, const void *bytes, size_t size, 
     return size == 0 ? 0 : lost(m, w, process);
 }
 
-static int send_message(ttt_mail *m, int tag, const pjrt_message *message, const waiting *w)
+static int send_message(ttt__transport *m, int tag, const pjrt_message *message, const waiting *w)
 {
     unsigned char head[HEAD] = {0};
     write_number(head, 4, (uint64_t)tag);
@@ -372,7 +373,7 @@ static int send_message(ttt_mail *m, int tag, const pjrt_message *message, const
 
 /* Takes the first that came early out of the list, waiting until it is whole; NULL: there is none.
  * With the lock held. */
-static parcel *take_early(ttt_mail *m, int process, int tag)
+static parcel *take_early(ttt__transport *m, int process, int tag)
 {
     parcel **at = &m->early, *before = NULL;
     while (*at != NULL && ((*at)->process != process || (*at)->tag != tag)) {
@@ -391,7 +392,7 @@ static parcel *take_early(ttt_mail *m, int process, int tag)
 }
 
 /* Tells what is to come where to go, or finds what came. */
-static void post(ttt_mail *m, int tag, const pjrt_message *message, parcel *p)
+static void post(ttt__transport *m, int tag, const pjrt_message *message, parcel *p)
 {
     *p = (parcel){
         .process = message->process, .tag = tag, .data = message->data, .size = message->size};
@@ -412,7 +413,7 @@ static void post(ttt_mail *m, int tag, const pjrt_message *message, parcel *p)
     pthread_mutex_unlock(&m->lock);
 }
 
-static void withdraw(ttt_mail *m, parcel *p)
+static void withdraw(ttt__transport *m, parcel *p)
 {
     pthread_mutex_lock(&m->lock);
     while (p->filling)
@@ -424,7 +425,7 @@ static void withdraw(ttt_mail *m, parcel *p)
     pthread_mutex_unlock(&m->lock);
 }
 
-static int await(ttt_mail *m, parcel *p, const waiting *w)
+static int await(ttt__transport *m, parcel *p, const waiting *w)
 {
     int failed = 0;
     pthread_mutex_lock(&m->lock);
@@ -446,7 +447,7 @@ static int await(ttt_mail *m, parcel *p, const waiting *w)
 }
 
 /* Nobody writes into the caller's memory any more, and nobody waits. */
-static void give_up(ttt_mail *m, const char *why)
+static void give_up(ttt__transport *m, const char *why)
 {
     pthread_mutex_lock(&m->lock);
     if (!m->broken)
@@ -458,9 +459,9 @@ static void give_up(ttt_mail *m, const char *why)
     pthread_mutex_unlock(&m->lock);
 }
 
-int ttt__mail_exchange(ttt_mail *m, int tag, const pjrt_message *sends, size_t n_sends,
-                       const pjrt_message *receives, size_t n_receives, ttt_mpi_wait wait,
-                       void *user, char error[PJRT_MESSENGER_ERROR])
+int ttt__transport_exchange(ttt__transport *m, int tag, const pjrt_message *sends, size_t n_sends,
+                            const pjrt_message *receives, size_t n_receives, ttt_mpi_wait wait,
+                            void *user, char error[PJRT_MESSENGER_ERROR])
 {
     waiting w = {wait, user, error};
     parcel *parcels = calloc(n_receives + 1, sizeof *parcels);
@@ -487,14 +488,14 @@ int ttt__mail_exchange(ttt_mail *m, int tag, const pjrt_message *sends, size_t n
 /* ---- opening and closing -----------------------------------------------------------------------
  */
 
-static pjrt_status *start(ttt_mail *m)
+static pjrt_status *start(ttt__transport *m)
 {
     int port = 0;
     char key[32], *addresses;
     PJRT_TRY(ttt__socket_listen(&port, &m->listener));
     PJRT_TRY(ttt__socket_addresses(port, &addresses));
     int n = snprintf(key, sizeof key, "mail/%d", m->rank);
-    pjrt_status *st = ttt__store_put(m->store, key, (size_t)n, addresses, strlen(addresses) + 1);
+    pjrt_status *st = ttt__job_kv_put(m->store, key, (size_t)n, addresses, strlen(addresses) + 1);
     free(addresses);
     if (st == NULL)
         st = ttt__thread_start(&m->accepting, accept_all, m);
@@ -502,11 +503,11 @@ static pjrt_status *start(ttt_mail *m)
     return st;
 }
 
-pjrt_status *ttt__mail_open(store_client *store, int rank, int processes, const char *token,
-                            ttt_mail **out)
+pjrt_status *ttt__transport_open(store_client *store, int rank, int processes, const char *token,
+                                 ttt__transport **out)
 {
     *out = NULL;
-    ttt_mail *m = calloc(1, sizeof *m);
+    ttt__transport *m = calloc(1, sizeof *m);
     if (m == NULL)
         return PJRT_NO_MEMORY(call);
     m->store = store;
@@ -523,7 +524,7 @@ pjrt_status *ttt__mail_open(store_client *store, int rank, int processes, const 
     }
     pjrt_status *st = m->token == NULL || m->routes == NULL ? PJRT_NO_MEMORY(call) : start(m);
     if (st != NULL) {
-        ttt__mail_close(m);
+        ttt__transport_close(m);
         return st;
     }
     *out = m;
@@ -540,7 +541,7 @@ static void free_parcels(parcel *p)
     }
 }
 
-void ttt__mail_close(ttt_mail *m)
+void ttt__transport_close(ttt__transport *m)
 {
     if (m == NULL)
         return;

@@ -6,18 +6,18 @@
 #ifndef RUNTIME_CLUSTER_TRANSPORT_H
 #define RUNTIME_CLUSTER_TRANSPORT_H
 
-#include "runtime/cluster/mpi/ttt_mpi.h"
 #include "runtime/cluster/coordinator_client.h"
+#include "runtime/cluster/mpi/ttt_mpi.h"
 
-typedef struct ttt_mail ttt_mail;
+typedef struct ttt__transport ttt__transport;
 
 /* `store` outlives it: addresses are told there. */
-PJRT_MUST_CHECK pjrt_status *ttt__mail_open(store_client *store, int rank, int processes,
-                                            const char *token, ttt_mail **out);
-void ttt__mail_close(ttt_mail *mail);
+PJRT_MUST_CHECK pjrt_status *ttt__transport_open(store_client *store, int rank, int processes,
+                                                 const char *token, ttt__transport **out);
+void ttt__transport_close(ttt__transport *mail);
 /* As in ttt_mpi_api. */
-int ttt__mail_exchange(ttt_mail *mail, int tag, const pjrt_message *sends, size_t n_sends,
-                       const pjrt_message *receives, size_t n_receives, ttt_mpi_wait wait,
-                       void *user, char error[PJRT_MESSENGER_ERROR]);
+int ttt__transport_exchange(ttt__transport *mail, int tag, const pjrt_message *sends,
+                            size_t n_sends, const pjrt_message *receives, size_t n_receives,
+                            ttt_mpi_wait wait, void *user, char error[PJRT_MESSENGER_ERROR]);
 
 #endif

@@ -1,9 +1,9 @@
 /* Two processes prove to each other that they are of one job. */
 #include "runtime/cluster/transport_handshake.h"
 
-#include "runtime/cluster/sockets.h"
-#include "runtime/cluster/coordinator_wire.h"
 #include "runtime/base/threads.h"
+#include "runtime/cluster/coordinator_wire.h"
+#include "runtime/cluster/sockets.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -49,7 +49,7 @@ static void prove(const char *token, const char *who, const unsigned char *asked
 {
     char text[16];
     snprintf(text, sizeof text, "%d", to);
-    ttt__store_proof(token, who, own, asked, from, (uint32_t)processes, text, strlen(text), out);
+    ttt__job_kv_proof(token, who, own, asked, from, (uint32_t)processes, text, strlen(text), out);
 }
 
 bool ttt__hello_expect(int fd, const char *token, int rank, int processes, double deadline,

@@ -64,10 +64,10 @@ typedef struct ttt__cursor {
 } ttt__cursor;
 
 /* A document of a text file, or a part of one. */
-typedef struct ttt__piece {
+typedef struct ttt__checkpoint_shard {
     size_t start, size;
     bool begins, ends;
-} ttt__piece;
+} ttt__checkpoint_shard;
 
 /* The tokens of one. */
 typedef struct ttt__run {
@@ -82,7 +82,7 @@ typedef struct ttt__unit {
     int64_t taken;    /* bytes of all input files up to there */
     char *text;
     size_t size, text_room;
-    ttt__piece *pieces; /* of text files */
+    ttt__checkpoint_shard *pieces; /* of text files */
     size_t n_pieces, pieces_room;
     bool too_long; /* it was a line that is not even kept */
     bool end;      /* there is no more */

@@ -107,7 +107,7 @@ pjrt_status *ttt__unit_encode(const ttt__encoding *how, ttt_encoder *encoder, tt
     if (unit->input->jsonl)
         return encode_lines(how, encoder, ids, unit);
     for (size_t i = 0; i < unit->n_pieces; i++) {
-        const ttt__piece *piece = &unit->pieces[i];
+        const ttt__checkpoint_shard *piece = &unit->pieces[i];
         PJRT_TRY(encode(how, encoder, ids, unit->text + piece->start, piece->size, piece->begins,
                         piece->ends, unit));
     }

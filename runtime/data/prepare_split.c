@@ -136,7 +136,7 @@ static pjrt_status *cut_lines(ttt__cutter *cutter, ttt__unit *unit)
 /* ---- documents of text files -------------------------------------------------------------------
  */
 
-static pjrt_status *add_piece(ttt__unit *unit, ttt__piece piece)
+static pjrt_status *add_piece(ttt__unit *unit, ttt__checkpoint_shard piece)
 {
     if (piece.size == 0 && piece.begins)
         return NULL; /* there is no document */
@@ -180,7 +180,8 @@ static pjrt_status *cut_documents(ttt__cutter *cutter, size_t window, ttt__unit 
         size_t end = newline == NULL ? window : (size_t)(newline - held);
         size_t next = newline == NULL ? window : end + 1;
         if (separates(cutter, held + line, end - line)) {
-            PJRT_TRY(add_piece(unit, (ttt__piece){*used, line - *used, !cutter->at.inside, true}));
+            PJRT_TRY(add_piece(
+                unit, (ttt__checkpoint_shard){*used, line - *used, !cutter->at.inside, true}));
             cutter->at.inside = false;
             *used = next;
         }
@@ -197,12 +198,13 @@ static pjrt_status *cut_text(ttt__cutter *cutter, ttt__unit *unit)
     if (cutter->separator != NULL)
         PJRT_TRY(cut_documents(cutter, window, unit, &used));
     if (cutter->count <= TTT__UNIT) { /* the end: the rest is a document */
-        PJRT_TRY(add_piece(unit, (ttt__piece){used, window - used, !cutter->at.inside, true}));
+        PJRT_TRY(add_piece(unit,
+                           (ttt__checkpoint_shard){used, window - used, !cutter->at.inside, true}));
         cutter->at.inside = false;
         used = window;
     } else if (used == 0) {
         used = cut_of(cutter->held, window);
-        PJRT_TRY(add_piece(unit, (ttt__piece){0, used, !cutter->at.inside, false}));
+        PJRT_TRY(add_piece(unit, (ttt__checkpoint_shard){0, used, !cutter->at.inside, false}));
         cutter->at.inside = true;
     }
     return give(cutter, used, unit);

@@ -14,14 +14,14 @@ pjrt_status *ttt_failed(const ttt_error *error)
 /* ---- arrays ------------------------------------------------------------------------------------
  */
 
-bool ttt__place_has(const ttt_place *place, int device)
+bool ttt__devices_has(const ttt_devices *devices, int device)
 {
-    return device >= place->first && device < place->first + place->n_mine;
+    return device >= devices->first && device < devices->first + devices->n_mine;
 }
 
-static pjrt_device *own_device(const ttt_place *place, int device)
+static pjrt_device *own_device(const ttt_devices *devices, int device)
 {
-    return pjrt_client_device(place->client, (size_t)(device - place->first));
+    return pjrt_client_device(devices->client, (size_t)(device - devices->first));
 }
 
 pjrt_type ttt_pjrt_type(hlo_type type)
@@ -40,11 +40,12 @@ size_t ttt_array_bytes(const ttt_array *array)
     return (size_t)hlo_shape_elements(&array->shape) * element_bytes(&array->shape);
 }
 
-ttt_array *ttt__array_new(const ttt_place *place, const hlo_shape *shape, const hlo_spec *spec)
+ttt_array *ttt__array_new(const ttt_devices *devices, const hlo_shape *shape, const hlo_spec *spec)
 {
-    ttt_array *array = calloc(1, sizeof *array + (size_t)place->n_devices * sizeof array->parts[0]);
+    ttt_array *array =
+        calloc(1, sizeof *array + (size_t)devices->n_devices * sizeof array->parts[0]);
     if (array != NULL) {
-        array->place = place;
+        array->devices = devices;
         array->shape = *shape;
         array->spec = *spec;
     }
@@ -55,7 +56,7 @@ void ttt_array_free(ttt_array *array)
 {
     if (array == NULL)
         return;
-    for (int i = 0; i < array->place->n_devices; i++)
+    for (int i = 0; i < array->devices->n_devices; i++)
         pjrt_buffer_free(array->parts[i]);
     free(array);
 }
@@ -67,14 +68,14 @@ static void block_dims(const ttt_block *block, int rank, int64_t dims[HLO_MAX_RA
 }
 
 /* The blocks of all devices; the caller frees them. */
-static pjrt_status *all_blocks(const ttt_place *place, const hlo_shape *shape, const hlo_spec *spec,
-                               ttt_block **out)
+static pjrt_status *all_blocks(const ttt_devices *devices, const hlo_shape *shape,
+                               const hlo_spec *spec, ttt_block **out)
 {
-    int n = place->n_devices;
+    int n = devices->n_devices;
     ttt_block *blocks = calloc((size_t)n, sizeof *blocks);
     pjrt_status *st = blocks == NULL ? PJRT_NO_MEMORY(call) : NULL;
     for (int i = 0; i < n && st == NULL; i++)
-        st = ttt_mesh_block(&place->mesh, shape, spec, i, &blocks[i]);
+        st = ttt_mesh_block(&devices->mesh, shape, spec, i, &blocks[i]);
     if (st != NULL) {
         free(blocks);
         blocks = NULL;
@@ -94,10 +95,10 @@ static pjrt_status *upload_block(ttt_array *array, const ttt_block *blocks, int 
 {
     int64_t dims[HLO_MAX_RANK];
     block_dims(&blocks[first], array->shape.rank, dims);
-    for (int d = first; d < array->place->n_devices; d++) {
-        if (!ttt__place_has(array->place, d) || !same_block(&blocks[d], &blocks[first]))
+    for (int d = first; d < array->devices->n_devices; d++) {
+        if (!ttt__devices_has(array->devices, d) || !same_block(&blocks[d], &blocks[first]))
             continue;
-        PJRT_TRY(pjrt_buffer_from_host(own_device(array->place, d),
+        PJRT_TRY(pjrt_buffer_from_host(own_device(array->devices, d),
                                        ttt_pjrt_type(array->shape.type), dims, array->shape.rank,
                                        data, NULL, NULL, &array->parts[d]));
     }
@@ -107,14 +108,14 @@ static pjrt_status *upload_block(ttt_array *array, const ttt_block *blocks, int 
 static pjrt_status *make_parts(ttt_array *array, ttt_array_source get, void *ctx)
 {
     ttt_block *blocks;
-    PJRT_TRY(all_blocks(array->place, &array->shape, &array->spec, &blocks));
+    PJRT_TRY(all_blocks(array->devices, &array->shape, &array->spec, &blocks));
     /* All blocks are of one size. */
     int64_t size =
         ttt__block_elements(&blocks[0], array->shape.rank) * (int64_t)element_bytes(&array->shape);
     void *data = malloc((size_t)size + 1);
     pjrt_status *st = data == NULL ? PJRT_NO_MEMORY(call) : NULL;
-    for (int d = 0; d < array->place->n_devices && st == NULL; d++) {
-        if (array->parts[d] != NULL || !ttt__place_has(array->place, d))
+    for (int d = 0; d < array->devices->n_devices && st == NULL; d++) {
+        if (array->parts[d] != NULL || !ttt__devices_has(array->devices, d))
             continue;
         st = get(ctx, &blocks[d], data);
         if (st == NULL)
@@ -125,11 +126,11 @@ static pjrt_status *make_parts(ttt_array *array, ttt_array_source get, void *ctx
     return st;
 }
 
-pjrt_status *ttt_array_make(const ttt_place *place, hlo_shape shape, hlo_spec spec,
+pjrt_status *ttt_array_make(const ttt_devices *devices, hlo_shape shape, hlo_spec spec,
                             ttt_array_source get, void *ctx, ttt_array **out)
 {
     *out = NULL;
-    ttt_array *array = ttt__array_new(place, &shape, &spec);
+    ttt_array *array = ttt__array_new(devices, &shape, &spec);
     if (array == NULL)
         return PJRT_NO_MEMORY(call);
     pjrt_status *st = make_parts(array, get, ctx);
@@ -144,10 +145,10 @@ pjrt_status *ttt_array_make(const ttt_place *place, hlo_shape shape, hlo_spec sp
 pjrt_status *ttt_array_wait(const ttt_array *array)
 {
     pjrt_status *first = NULL;
-    for (int d = 0; d < array->place->n_devices; d++) {
-        if (!ttt__place_has(array->place, d))
+    for (int d = 0; d < array->devices->n_devices; d++) {
+        if (!ttt__devices_has(array->devices, d))
             continue;
-        pjrt_status *st = ttt__wait_for(array->place->world, array->parts[d]);
+        pjrt_status *st = ttt__wait_for(array->devices->job, array->parts[d]);
         if (first == NULL)
             first = st;
         else
@@ -197,10 +198,10 @@ static pjrt_status *cut(void *ctx, const ttt_block *block, void *out)
     return NULL;
 }
 
-pjrt_status *ttt_array_upload(const ttt_place *place, hlo_shape shape, hlo_spec spec,
+pjrt_status *ttt_array_upload(const ttt_devices *devices, hlo_shape shape, hlo_spec spec,
                               const void *data, ttt_array **out)
 {
-    return ttt_array_make(place, shape, spec, cut, &(whole){&shape, data}, out);
+    return ttt_array_make(devices, shape, spec, cut, &(whole){&shape, data}, out);
 }
 
 /* ---- blocks, one by one ------------------------------------------------------------------------
@@ -237,19 +238,19 @@ static int choose_device(const ttt_block *blocks, int n, int first, int turn)
     return first;
 }
 
-pjrt_status *ttt__place_shares(const ttt_place *place, const hlo_shape *shape, const hlo_spec *spec,
-                               int turn, ttt__share **out, int *count)
+pjrt_status *ttt__devices_shares(const ttt_devices *devices, const hlo_shape *shape,
+                                 const hlo_spec *spec, int turn, ttt__owned_block **out, int *count)
 {
     ttt_block *blocks;
     *out = NULL;
     *count = 0;
-    PJRT_TRY(all_blocks(place, shape, spec, &blocks));
-    ttt__share *list = calloc((size_t)place->n_devices, sizeof *list);
-    for (int d = 0; list != NULL && d < place->n_devices; d++) {
+    PJRT_TRY(all_blocks(devices, shape, spec, &blocks));
+    ttt__owned_block *list = calloc((size_t)devices->n_devices, sizeof *list);
+    for (int d = 0; list != NULL && d < devices->n_devices; d++) {
         if (seen_before(blocks, d))
             continue;
-        int giver = choose_device(blocks, place->n_devices, d, turn);
-        list[(*count)++] = (ttt__share){blocks[d], giver, giver / place->n_mine};
+        int giver = choose_device(blocks, devices->n_devices, d, turn);
+        list[(*count)++] = (ttt__owned_block){blocks[d], giver, giver / devices->n_mine};
     }
     free(blocks);
     *out = list;
@@ -258,8 +259,8 @@ pjrt_status *ttt__place_shares(const ttt_place *place, const hlo_shape *shape, c
 
 pjrt_status *ttt__array_part(const ttt_array *array, int device, void *data, size_t size)
 {
-    if (array->place->world != NULL)
-        PJRT_TRY(ttt__wait_for(array->place->world, array->parts[device]));
+    if (array->devices->job != NULL)
+        PJRT_TRY(ttt__wait_for(array->devices->job, array->parts[device]));
     return pjrt_buffer_to_host(array->parts[device], data, size, NULL);
 }
 
@@ -267,10 +268,10 @@ pjrt_status *ttt__array_part(const ttt_array *array, int device, void *data, siz
  */
 
 /* A device of this process that has what `device` has; -1: there is none. */
-static int own_holder(const ttt_place *place, const ttt_block *blocks, int device)
+static int own_holder(const ttt_devices *devices, const ttt_block *blocks, int device)
 {
-    for (int d = 0; d < place->n_devices; d++) {
-        if (ttt__place_has(place, d) && same_block(&blocks[d], &blocks[device]))
+    for (int d = 0; d < devices->n_devices; d++) {
+        if (ttt__devices_has(devices, d) && same_block(&blocks[d], &blocks[device]))
             return d;
     }
     return -1;
@@ -282,10 +283,10 @@ static pjrt_status *put_together(const ttt_array *array, const ttt_block *blocks
 {
     void *part = malloc(part_size + 1);
     pjrt_status *st = part == NULL ? PJRT_NO_MEMORY(call) : NULL;
-    for (int d = 0; d < array->place->n_devices && st == NULL; d++) {
+    for (int d = 0; d < array->devices->n_devices && st == NULL; d++) {
         if (seen_before(blocks, d))
             continue;
-        int own = own_holder(array->place, blocks, d);
+        int own = own_holder(array->devices, blocks, d);
         if (own < 0)
             st = PJRT_FAIL(FAILED_PRECONDITION, call,
                            "the array is split over processes, and this one has not all of it");
@@ -304,10 +305,10 @@ pjrt_status *ttt_array_download(const ttt_array *array, void *data, size_t size)
         return PJRT_FAIL(INVALID_ARGUMENT, call, "the array has %zu bytes, there is room for %zu",
                          ttt_array_bytes(array), size);
     ttt_block *blocks;
-    PJRT_TRY(all_blocks(array->place, &array->shape, &array->spec, &blocks));
+    PJRT_TRY(all_blocks(array->devices, &array->shape, &array->spec, &blocks));
     size_t part =
         (size_t)ttt__block_elements(&blocks[0], array->shape.rank) * element_bytes(&array->shape);
-    pjrt_status *st = part == size ? ttt__array_part(array, own_holder(array->place, blocks, 0),
+    pjrt_status *st = part == size ? ttt__array_part(array, own_holder(array->devices, blocks, 0),
                                                      data, size) /* every device has all of it */
                                    : put_together(array, blocks, data, part);
     free(blocks);

@@ -19,36 +19,36 @@ static bool is_tpu(pjrt_plugin *plugin)
 }
 
 /* Plugins know that a key did not come, the world whose fault that is. */
-static pjrt_status *explain_loss(ttt_world *world, pjrt_status *st)
+static pjrt_status *explain_loss(ttt_job *job, pjrt_status *st)
 {
-    pjrt_status *lost = st == NULL ? NULL : ttt_world_check(world);
+    pjrt_status *lost = st == NULL ? NULL : ttt_job_check(job);
     if (lost == NULL)
         return st;
     pjrt_status_free(st);
     return lost;
 }
 
-static pjrt_status *open_client(const char *name, ttt_place *place)
+static pjrt_status *open_client(const char *name, ttt_devices *devices)
 {
     pjrt_plugin *plugin;
     PJRT_TRY(pjrt_plugin_load(name, &plugin));
-    int processes = ttt_world_size(place->world);
+    int processes = ttt_job_size(devices->job);
     pjrt_client_options options = {0};
-    if (is_cpu(plugin) && place->n_devices % processes != 0)
+    if (is_cpu(plugin) && devices->n_devices % processes != 0)
         return PJRT_FAIL(INVALID_ARGUMENT, call,
-                         "a mesh of %d devices cannot be shared by %d processes", place->n_devices,
-                         processes);
+                         "a mesh of %d devices cannot be shared by %d processes",
+                         devices->n_devices, processes);
     /* Only the CPU plugin can be as many devices as one likes. */
-    if (is_cpu(plugin) && place->n_devices > 1)
-        options.cpu_devices = place->n_devices / processes;
+    if (is_cpu(plugin) && devices->n_devices > 1)
+        options.cpu_devices = devices->n_devices / processes;
     if (processes > 1 && !is_tpu(plugin)) { /* those of a TPU find each other */
-        options.node_id = ttt_world_rank(place->world);
+        options.node_id = ttt_job_rank(devices->job);
         options.num_nodes = processes;
-        options.store = ttt_world_store(place->world);
-        options.messenger = is_cpu(plugin) ? ttt_world_messenger(place->world) : NULL;
+        options.store = ttt_job_kv(devices->job);
+        options.messenger = is_cpu(plugin) ? ttt_job_messenger(devices->job) : NULL;
     }
-    PJRT_TRY(explain_loss(place->world, pjrt_client_create(plugin, &options, &place->client)));
-    return ttt_calls_register(plugin, pjrt_client_platform(place->client), &place->calls);
+    PJRT_TRY(explain_loss(devices->job, pjrt_client_create(plugin, &options, &devices->client)));
+    return ttt_kernels_register(plugin, pjrt_client_platform(devices->client), &devices->calls);
 }
 
 /* ---- which devices are whose -------------------------------------------------------------------
@@ -66,115 +66,115 @@ static int by_process(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-static pjrt_status *order_all(ttt_place *place, global_device *all, size_t count)
+static pjrt_status *order_all(ttt_devices *devices, global_device *all, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        all[i] = (global_device){pjrt_client_global_device_process(place->client, i),
-                                 pjrt_client_global_device_id(place->client, i)};
+        all[i] = (global_device){pjrt_client_global_device_process(devices->client, i),
+                                 pjrt_client_global_device_id(devices->client, i)};
     qsort(all, count, sizeof *all, by_process);
-    place->first = -1;
+    devices->first = -1;
     for (size_t i = 0; i < count; i++) {
-        place->ids[i] = all[i].id;
-        if (all[i].process == pjrt_client_process(place->client)) {
-            place->first = place->first < 0 ? (int)i : place->first;
-            place->n_mine++;
+        devices->ids[i] = all[i].id;
+        if (all[i].process == pjrt_client_process(devices->client)) {
+            devices->first = devices->first < 0 ? (int)i : devices->first;
+            devices->n_mine++;
         }
     }
-    if ((size_t)place->n_mine != pjrt_client_num_devices(place->client))
+    if ((size_t)devices->n_mine != pjrt_client_num_devices(devices->client))
         return PJRT_FAIL(INTERNAL, call, "this process has %zu devices, the job knows of %d",
-                         pjrt_client_num_devices(place->client), place->n_mine);
-    for (int i = 0; i < place->n_mine; i++) {
-        const pjrt_device *mine = pjrt_client_device(place->client, (size_t)i);
-        if (pjrt_device_id(mine) != place->ids[place->first + i])
+                         pjrt_client_num_devices(devices->client), devices->n_mine);
+    for (int i = 0; i < devices->n_mine; i++) {
+        const pjrt_device *mine = pjrt_client_device(devices->client, (size_t)i);
+        if (pjrt_device_id(mine) != devices->ids[devices->first + i])
             return PJRT_FAIL(INTERNAL, call, "the plugin's devices are not in order");
     }
     return NULL;
 }
 
 /* The devices of a job: all of them, or some would wait for programs that never come. */
-static pjrt_status *share_all(ttt_place *place, const char *name)
+static pjrt_status *share_all(ttt_devices *devices, const char *name)
 {
-    size_t there = pjrt_client_num_global_devices(place->client);
-    if (there != (size_t)place->n_devices)
+    size_t there = pjrt_client_num_global_devices(devices->client);
+    if (there != (size_t)devices->n_devices)
         return PJRT_FAIL(FAILED_PRECONDITION, call,
                          "the mesh has %d devices, %s has %zu in %d processes: a mesh has all",
-                         place->n_devices, name, there, ttt_world_size(place->world));
+                         devices->n_devices, name, there, ttt_job_size(devices->job));
     global_device *all = calloc(there, sizeof *all);
-    pjrt_status *st = all == NULL ? PJRT_NO_MEMORY(call) : order_all(place, all, there);
+    pjrt_status *st = all == NULL ? PJRT_NO_MEMORY(call) : order_all(devices, all, there);
     free(all);
     return st;
 }
 
-static pjrt_status *take_first(ttt_place *place, const char *name)
+static pjrt_status *take_first(ttt_devices *devices, const char *name)
 {
-    size_t there = pjrt_client_num_devices(place->client);
-    if (there < (size_t)place->n_devices)
+    size_t there = pjrt_client_num_devices(devices->client);
+    if (there < (size_t)devices->n_devices)
         return PJRT_FAIL(FAILED_PRECONDITION, call, "the mesh needs %d devices, %s has %zu",
-                         place->n_devices, name, there);
-    place->n_mine = place->n_devices;
-    for (int i = 0; i < place->n_devices; i++)
-        place->ids[i] = pjrt_device_id(pjrt_client_device(place->client, (size_t)i));
+                         devices->n_devices, name, there);
+    devices->n_mine = devices->n_devices;
+    for (int i = 0; i < devices->n_devices; i++)
+        devices->ids[i] = pjrt_device_id(pjrt_client_device(devices->client, (size_t)i));
     return NULL;
 }
 
 /* ---- opening and closing -----------------------------------------------------------------------
  */
 
-static pjrt_status *open_place(ttt_place *place, const char *plugin)
+static pjrt_status *open_place(ttt_devices *devices, const char *plugin)
 {
-    place->n_devices = (int)ttt_mesh_devices(&place->mesh);
-    place->ids = calloc((size_t)place->n_devices, sizeof *place->ids);
-    if (place->ids == NULL)
+    devices->n_devices = (int)ttt_mesh_devices(&devices->mesh);
+    devices->ids = calloc((size_t)devices->n_devices, sizeof *devices->ids);
+    if (devices->ids == NULL)
         return PJRT_NO_MEMORY(call);
-    PJRT_TRY(open_client(plugin, place));
-    return place->world == NULL ? take_first(place, plugin) : share_all(place, plugin);
+    PJRT_TRY(open_client(plugin, devices));
+    return devices->job == NULL ? take_first(devices, plugin) : share_all(devices, plugin);
 }
 
-pjrt_status *ttt_place_open_world(const char *plugin, const ttt_mesh *mesh, ttt_world *world,
-                                  ttt_place **out)
+pjrt_status *ttt_devices_open_job(const char *plugin, const ttt_mesh *mesh, ttt_job *job,
+                                  ttt_devices **out)
 {
     *out = NULL;
-    ttt_place *place = calloc(1, sizeof *place);
-    if (place == NULL)
+    ttt_devices *devices = calloc(1, sizeof *devices);
+    if (devices == NULL)
         return PJRT_NO_MEMORY(call);
     if (mesh != NULL)
-        place->mesh = *mesh;
-    place->world = world;
-    pjrt_status *st = open_place(place, plugin);
+        devices->mesh = *mesh;
+    devices->job = job;
+    pjrt_status *st = open_place(devices, plugin);
     if (st != NULL) {
-        ttt_place_free(place);
+        ttt_devices_free(devices);
         return st;
     }
-    *out = place;
+    *out = devices;
     return NULL;
 }
 
-pjrt_status *ttt_place_open(const char *plugin, const ttt_mesh *mesh, ttt_place **out)
+pjrt_status *ttt_devices_open(const char *plugin, const ttt_mesh *mesh, ttt_devices **out)
 {
-    return ttt_place_open_world(plugin, mesh, NULL, out);
+    return ttt_devices_open_job(plugin, mesh, NULL, out);
 }
 
-void ttt_place_free(ttt_place *place)
+void ttt_devices_free(ttt_devices *devices)
 {
-    if (place == NULL)
+    if (devices == NULL)
         return;
-    pjrt_client_free(place->client);
-    free(place->ids);
-    free(place->cache);
-    free(place);
+    pjrt_client_free(devices->client);
+    free(devices->ids);
+    free(devices->cache);
+    free(devices);
 }
 
-ttt_calls ttt_place_calls(const ttt_place *place)
+ttt_kernel_set ttt_devices_kernels(const ttt_devices *devices)
 {
-    return place->n_devices == 1 ? place->calls : TTT_CALL_NONE;
+    return devices->n_devices == 1 ? devices->calls : TTT_KERNEL_NONE;
 }
 
-pjrt_status *ttt_place_cache(ttt_place *place, const char *folder)
+pjrt_status *ttt_devices_cache(ttt_devices *devices, const char *folder)
 {
     char *copy = strdup(folder);
     if (copy == NULL)
         return PJRT_NO_MEMORY(call);
-    free(place->cache);
-    place->cache = copy;
+    free(devices->cache);
+    devices->cache = copy;
     return NULL;
 }

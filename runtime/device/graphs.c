@@ -11,7 +11,7 @@ static const char times[] = "time";          /* and their tokens */
 
 /* A graph in the making. */
 typedef struct building {
-    const ttt_task *task;
+    const ttt_program_desc *desc;
     ttt_graph *graph;
     ttt_net net;
     hlo_val *values; /* of the parameters */
@@ -20,43 +20,44 @@ typedef struct building {
 } building;
 
 /* Of whole sequences in the dual form alone do devices share out the times. */
-static pjrt_status *check_times(const ttt_task *task, const ttt_mesh *mesh)
+static pjrt_status *check_times(const ttt_program_desc *desc, const ttt_mesh *mesh)
 {
-    bool whole = task->kind == TTT_TASK_LOGITS || task->kind == TTT_TASK_LOSS ||
-                 task->kind == TTT_TASK_LOSSES || task->kind == TTT_TASK_GRADS ||
-                 task->kind == TTT_TASK_TRAIN;
-    if (!whole || task->form == TTT_FORM_PRIMAL)
+    bool whole = desc->kind == TTT_PROGRAM_LOGITS || desc->kind == TTT_PROGRAM_LOSS ||
+                 desc->kind == TTT_PROGRAM_LOSSES || desc->kind == TTT_PROGRAM_GRADS ||
+                 desc->kind == TTT_PROGRAM_TRAIN;
+    if (!whole || desc->form == TTT_FORM_PRIMAL)
         return PJRT_FAIL(INVALID_ARGUMENT, call,
                          "the mesh's axis time is for whole sequences in the dual form, as in "
                          "training: leave it out where tokens come one by one or from a state");
-    if (task->time % ttt_mesh_size(mesh, times) != 0)
+    if (desc->time % ttt_mesh_size(mesh, times) != 0)
         return PJRT_FAIL(INVALID_ARGUMENT, call,
                          "%lld tokens do not divide by %lld, the mesh's axis time",
-                         (long long)task->time, (long long)ttt_mesh_size(mesh, times));
+                         (long long)desc->time, (long long)ttt_mesh_size(mesh, times));
     return NULL;
 }
 
-pjrt_status *ttt_task_batch_spec(const ttt_task *task, const ttt_mesh *mesh, hlo_spec *spec)
+pjrt_status *ttt_program_batch_spec(const ttt_program_desc *desc, const ttt_mesh *mesh,
+                                    hlo_spec *spec)
 {
     int64_t pieces = ttt_mesh_size(mesh, "data") * ttt_mesh_size(mesh, "fsdp");
     *spec = (hlo_spec){{0}};
     if (ttt_mesh_size(mesh, times) > 1) {
-        PJRT_TRY(check_times(task, mesh));
+        PJRT_TRY(check_times(desc, mesh));
         spec->axes[1] = times;
     }
-    if (task->batch == 1 && task->kind != TTT_TASK_TRAIN)
+    if (desc->batch == 1 && desc->kind != TTT_PROGRAM_TRAIN)
         return NULL; /* every device has it */
-    if (task->batch % pieces != 0)
+    if (desc->batch % pieces != 0)
         return PJRT_FAIL(INVALID_ARGUMENT, call,
                          "%lld sequences do not divide by %lld, the mesh's data x fsdp",
-                         (long long)task->batch, (long long)pieces);
+                         (long long)desc->batch, (long long)pieces);
     spec->axes[0] = sequences;
     return NULL;
 }
 
 static hlo_val sequence_param(building *b, const char *name, hlo_type type)
 {
-    return ttt_graph_param(b->graph, name, HLO_SHAPE(type, b->task->batch, b->task->time),
+    return ttt_graph_param(b->graph, name, HLO_SHAPE(type, b->desc->batch, b->desc->time),
                            b->batch);
 }
 
@@ -66,12 +67,12 @@ static hlo_val sequence_param(building *b, const char *name, hlo_type type)
 /* What one step of the scan over tokens needs from outside. */
 typedef struct stepping {
     building *b;
-    const ttt_states *states;
+    const ttt_state_table *states;
     const hlo_val *start;
 } stepping;
 
 /* Which dimension of a state counts sequences. */
-static int batch_dim(const ttt_states *states, int index)
+static int batch_dim(const ttt_state_table *states, int index)
 {
     const char *name = states->list[index].name;
     return states->layout == TTT_STACKED && strncmp(name, "layers.", 7) == 0 ? 1 : 0;
@@ -102,37 +103,37 @@ static void step(hlo_graph *g, void *ctx, hlo_val time, const hlo_val *carry, co
     (void)time;
     for (int i = 0; i < s->states->count; i++)
         next[i] = carry[i];
-    if (s->b->task->resets)
+    if (s->b->desc->resets)
         reset_states(g, s, x[1], next);
     y[0] = ttt_step(g, &s->b->net, s->states, x[0], next);
 }
 
-static hlo_val scan_tokens(building *b, const ttt_states *states, hlo_val *values)
+static hlo_val scan_tokens(building *b, const ttt_state_table *states, hlo_val *values)
 {
     hlo_graph *g = b->graph->g;
     hlo_val *start = values + states->count;
-    ttt_states_start(g, &b->net, states, values);
+    ttt_state_table_start(g, &b->net, states, values);
     memcpy(start, values, (size_t)states->count * sizeof *start);
     hlo_val inputs[2] = {hlo_transpose(g, b->in.tokens, HLO_DIMS(1, 0))}, logits;
-    if (b->task->resets)
+    if (b->desc->resets)
         inputs[1] = hlo_transpose(g, b->in.resets, HLO_DIMS(1, 0));
     stepping s = {b, states, start};
-    hlo_scan(g, step, &s, values, states->count, inputs, b->task->resets ? 2 : 1, &logits, 1, NULL);
+    hlo_scan(g, step, &s, values, states->count, inputs, b->desc->resets ? 2 : 1, &logits, 1, NULL);
     return hlo_transpose(g, logits, HLO_DIMS(1, 0, 2));
 }
 
-static int64_t context_of(const ttt_task *task)
+static int64_t context_of(const ttt_program_desc *desc)
 {
-    return task->context > 0 ? task->context : task->time;
+    return desc->context > 0 ? desc->context : desc->time;
 }
 
 /* The states of this task's sequences, and room for two sets of their values. */
-static pjrt_status *new_states(const building *b, ttt_states **states, hlo_val **values)
+static pjrt_status *new_states(const building *b, ttt_state_table **states, hlo_val **values)
 {
     ttt_error error;
     *values = NULL;
-    *states = ttt_states_new(b->net.config, b->net.params->layout, b->task->batch,
-                             context_of(b->task), ttt_wide_type(b->task->compute), &error);
+    *states = ttt_state_table_new(b->net.config, b->net.params->layout, b->desc->batch,
+                                  context_of(b->desc), ttt_wide_type(b->desc->compute), &error);
     if (*states == NULL)
         return ttt_failed(&error);
     *values = calloc(2 * (size_t)(*states)->count, sizeof **values);
@@ -141,13 +142,13 @@ static pjrt_status *new_states(const building *b, ttt_states **states, hlo_val *
 
 static pjrt_status *primal_logits(building *b, hlo_val *logits)
 {
-    ttt_states *states;
+    ttt_state_table *states;
     hlo_val *values;
     pjrt_status *st = new_states(b, &states, &values);
     if (st == NULL)
         *logits = scan_tokens(b, states, values);
     free(values);
-    ttt_states_free(states);
+    ttt_state_table_free(states);
     return st;
 }
 
@@ -156,7 +157,7 @@ static pjrt_status *primal_logits(building *b, hlo_val *logits)
 
 static void put_diagnostics(building *b, const ttt_diagnostics *d)
 {
-    if (!b->task->diagnostics)
+    if (!b->desc->diagnostics)
         return;
     ttt_graph_result(b->graph, "inner_loss", d->inner_loss, HLO_SPEC(NULL));
     ttt_graph_result(b->graph, "rate", d->rate, HLO_SPEC(NULL));
@@ -167,11 +168,11 @@ static pjrt_status *build_logits(building *b)
 {
     ttt_diagnostics diagnostics;
     hlo_val logits;
-    if (b->task->form == TTT_FORM_PRIMAL)
+    if (b->desc->form == TTT_FORM_PRIMAL)
         PJRT_TRY(primal_logits(b, &logits));
     else
         logits =
-            ttt_logits(b->graph->g, &b->net, &b->in, b->task->diagnostics ? &diagnostics : NULL);
+            ttt_logits(b->graph->g, &b->net, &b->in, b->desc->diagnostics ? &diagnostics : NULL);
     ttt_graph_result(b->graph, "logits", logits,
                      HLO_SPEC(b->batch.axes[0], b->batch.axes[1], "model"));
     put_diagnostics(b, &diagnostics);
@@ -182,9 +183,9 @@ static pjrt_status *loss_of(building *b, hlo_val labels, ttt_diagnostics *diagno
                             hlo_val *loss)
 {
     hlo_graph *g = b->graph->g;
-    if (b->task->form != TTT_FORM_PRIMAL) {
+    if (b->desc->form != TTT_FORM_PRIMAL) {
         ttt_target target = {.labels = labels};
-        *loss = ttt_loss(g, &b->net, &b->in, &target, b->task->diagnostics ? diagnostics : NULL);
+        *loss = ttt_loss(g, &b->net, &b->in, &target, b->desc->diagnostics ? diagnostics : NULL);
         return NULL;
     }
     hlo_val logits;
@@ -208,12 +209,12 @@ static pjrt_status *build_losses(building *b, hlo_val labels)
     hlo_graph *g = b->graph->g;
     ttt_diagnostics diagnostics;
     hlo_val losses;
-    if (b->task->form == TTT_FORM_PRIMAL) {
+    if (b->desc->form == TTT_FORM_PRIMAL) {
         hlo_val logits;
         PJRT_TRY(primal_logits(b, &logits));
         losses = hlo_cross_entropy(g, logits, labels);
     } else {
-        losses = ttt_losses(g, &b->net, &b->in, labels, b->task->diagnostics ? &diagnostics : NULL);
+        losses = ttt_losses(g, &b->net, &b->in, labels, b->desc->diagnostics ? &diagnostics : NULL);
     }
     ttt_graph_result(b->graph, "losses", losses, HLO_SPEC(NULL)); /* for all processes */
     put_diagnostics(b, &diagnostics);
@@ -233,42 +234,42 @@ static pjrt_status *build_grads(building *b, hlo_val labels)
 }
 
 /* Where a state lives on the mesh: split by sequences. */
-static hlo_spec state_spec(const building *b, const ttt_states *states, int index)
+static hlo_spec state_spec(const building *b, const ttt_state_table *states, int index)
 {
     hlo_spec spec = {{0}};
     spec.axes[batch_dim(states, index)] = b->batch.axes[0];
     return spec;
 }
 
-static void put_states(building *b, const ttt_states *states, const hlo_val *values)
+static void put_states(building *b, const ttt_state_table *states, const hlo_val *values)
 {
     for (int i = 0; i < states->count; i++)
         ttt_graph_result(b->graph, states->list[i].name, values[i], state_spec(b, states, i));
 }
 
 /* Where sequences are, and what comes next: one token, several, or several with their labels. */
-static void go_on(building *b, const ttt_states *states, hlo_val *values)
+static void go_on(building *b, const ttt_state_table *states, hlo_val *values)
 {
     hlo_graph *g = b->graph->g;
-    const ttt_task *task = b->task;
+    const ttt_program_desc *desc = b->desc;
     hlo_val *moved = values + states->count, labels = {0}, result;
-    ttt_states_bind(g, states, values);
+    ttt_state_table_bind(g, states, values);
     for (int i = 0; i < states->count; i++)
         hlo_shard_param(g, values[i], state_spec(b, states, i));
     hlo_val tokens =
-        task->kind == TTT_TASK_DECODE
-            ? ttt_graph_param(b->graph, "tokens", HLO_SHAPE(HLO_S32, task->batch), b->batch)
+        desc->kind == TTT_PROGRAM_DECODE
+            ? ttt_graph_param(b->graph, "tokens", HLO_SHAPE(HLO_S32, desc->batch), b->batch)
             : sequence_param(b, "tokens", HLO_S32);
-    if (task->kind == TTT_TASK_STREAM)
+    if (desc->kind == TTT_PROGRAM_STREAM)
         labels = sequence_param(b, "labels", HLO_S32);
     memcpy(moved, values, (size_t)states->count * sizeof *moved);
-    if (task->kind == TTT_TASK_DECODE)
+    if (desc->kind == TTT_PROGRAM_DECODE)
         result = ttt_step(g, &b->net, states, tokens, moved);
-    else if (task->kind == TTT_TASK_EXTEND)
+    else if (desc->kind == TTT_PROGRAM_EXTEND)
         result = ttt_extend(g, &b->net, states, tokens, moved);
     else
         result = ttt_extend_losses(g, &b->net, states, tokens, labels, moved);
-    if (task->kind == TTT_TASK_STREAM)
+    if (desc->kind == TTT_PROGRAM_STREAM)
         ttt_graph_result(b->graph, "losses", result, HLO_SPEC(NULL));
     else
         ttt_graph_result(b->graph, "logits", result, HLO_SPEC(b->batch.axes[0], "model"));
@@ -282,7 +283,7 @@ static void go_on(building *b, const ttt_states *states, hlo_val *values)
  */
 
 /* Names of the parts of one sequence, which stand beside those of the batch. */
-static hlo_val one_param(building *b, const ttt_states *one, int index)
+static hlo_val one_param(building *b, const ttt_state_table *one, int index)
 {
     char name[64];
     snprintf(name, sizeof name, "one.%s", one->list[index].name);
@@ -290,7 +291,7 @@ static hlo_val one_param(building *b, const ttt_states *one, int index)
 }
 
 /* The place of sequence `slot` in a part of the batch. */
-static void slot_start(hlo_graph *g, const ttt_states *states, int index, hlo_val slot,
+static void slot_start(hlo_graph *g, const ttt_state_table *states, int index, hlo_val slot,
                        hlo_val start[HLO_MAX_RANK])
 {
     for (int i = 0; i < states->list[index].shape.rank; i++)
@@ -298,12 +299,13 @@ static void slot_start(hlo_graph *g, const ttt_states *states, int index, hlo_va
 }
 
 /* values: the batch's parts, then those of one sequence. */
-static void exchange(building *b, const ttt_states *states, const ttt_states *one, hlo_val *values)
+static void exchange(building *b, const ttt_state_table *states, const ttt_state_table *one,
+                     hlo_val *values)
 {
     hlo_graph *g = b->graph->g;
-    bool put = b->task->kind == TTT_TASK_PUT;
+    bool put = b->desc->kind == TTT_PROGRAM_PUT;
     int count = states->count;
-    ttt_states_bind(g, states, values);
+    ttt_state_table_bind(g, states, values);
     for (int i = 0; i < count; i++)
         hlo_shard_param(g, values[i], state_spec(b, states, i));
     for (int i = 0; i < count && put; i++)
@@ -326,20 +328,20 @@ static void exchange(building *b, const ttt_states *states, const ttt_states *on
 
 static pjrt_status *build_exchange(building *b)
 {
-    ttt_states *states, *one = NULL;
+    ttt_state_table *states, *one = NULL;
     hlo_val *values;
     ttt_error error;
     pjrt_status *st = new_states(b, &states, &values);
     if (st == NULL) {
-        one = ttt_states_new(b->net.config, states->layout, 1, context_of(b->task),
-                             ttt_wide_type(b->task->compute), &error);
+        one = ttt_state_table_new(b->net.config, states->layout, 1, context_of(b->desc),
+                                  ttt_wide_type(b->desc->compute), &error);
         st = one == NULL ? ttt_failed(&error) : NULL;
     }
     if (st == NULL)
         exchange(b, states, one, values);
     free(values);
-    ttt_states_free(one);
-    ttt_states_free(states);
+    ttt_state_table_free(one);
+    ttt_state_table_free(states);
     return st;
 }
 
@@ -348,22 +350,22 @@ static pjrt_status *build_exchange(building *b)
 
 static pjrt_status *build_with_states(building *b)
 {
-    ttt_states *states;
+    ttt_state_table *states;
     hlo_val *values;
     pjrt_status *st = new_states(b, &states, &values);
-    if (st == NULL && b->task->kind == TTT_TASK_START) {
-        ttt_states_start(b->graph->g, &b->net, states, values);
+    if (st == NULL && b->desc->kind == TTT_PROGRAM_START) {
+        ttt_state_table_start(b->graph->g, &b->net, states, values);
         put_states(b, states, values);
     } else if (st == NULL) {
         go_on(b, states, values);
     }
     free(values);
-    ttt_states_free(states);
+    ttt_state_table_free(states);
     return st;
 }
 
 /* What ttt_train_step gives back: the state, then figures, of which `skipped` is a predicate. */
-static void train_results(building *b, const ttt_train_places *at)
+static void train_results(building *b, const ttt_train_args *at)
 {
     const ttt_params *params = b->net.params;
     ttt_sharded *results = calloc((size_t)at->n_results, sizeof *results);
@@ -374,15 +376,15 @@ static void train_results(building *b, const ttt_train_places *at)
     for (int i = 0; i < at->step; i++) {
         const ttt_param *p = &params->list[i % params->count];
         results[i] = (ttt_sharded){p->shape, p->spec};
-        results[i].shape.type = ttt_wide_type(b->task->compute);
+        results[i].shape.type = ttt_wide_type(b->desc->compute);
     }
     for (int i = at->step; i < at->n_results; i++)
         results[i].shape = HLO_SCALAR(HLO_F32);
     int64_t layers = b->net.config->n_layers;
     results[at->step].shape.type = HLO_S32;
     results[at->skipped].shape.type = HLO_PRED;
-    if (b->task->diagnostics) {
-        results[at->inner_loss].shape = HLO_SHAPE(HLO_F32, layers, 4, b->task->time);
+    if (b->desc->diagnostics) {
+        results[at->inner_loss].shape = HLO_SHAPE(HLO_F32, layers, 4, b->desc->time);
         results[at->inner_rate].shape = HLO_SHAPE(HLO_F32, layers, 3);
         results[at->state_norm].shape = HLO_SHAPE(HLO_F32, layers, 2);
     }
@@ -392,58 +394,58 @@ static void train_results(building *b, const ttt_train_places *at)
 
 static pjrt_status *build_train(building *b)
 {
-    const ttt_recipe *recipe = b->task->recipe;
-    ttt_train_options options = b->task->train;
-    ttt_train_places at;
-    if (recipe == NULL || recipe->sequence_length != b->task->time ||
-        recipe->batch_tokens != b->task->batch * b->task->time)
+    const ttt_recipe *recipe = b->desc->recipe;
+    ttt_train_options options = b->desc->train;
+    ttt_train_args at;
+    if (recipe == NULL || recipe->sequence_length != b->desc->time ||
+        recipe->batch_tokens != b->desc->batch * b->desc->time)
         return PJRT_FAIL(INVALID_ARGUMENT, call, "training needs a recipe for %lld x %lld tokens",
-                         (long long)b->task->batch, (long long)b->task->time);
-    options.resets = b->task->resets;
-    options.diagnostics = b->task->diagnostics;
+                         (long long)b->desc->batch, (long long)b->desc->time);
+    options.resets = b->desc->resets;
+    options.diagnostics = b->desc->diagnostics;
     ttt_train_step(b->graph->g, &b->net, recipe, &options, &at);
     if (hlo_graph_error(b->graph->g) == NULL)
         train_results(b, &at);
-    if (b->task->places != NULL)
-        *b->task->places = at;
+    if (b->desc->places != NULL)
+        *b->desc->places = at;
     return NULL;
 }
 
 static pjrt_status *build(building *b)
 {
-    const ttt_task *task = b->task;
-    if (task->kind == TTT_TASK_TRAIN)
+    const ttt_program_desc *desc = b->desc;
+    if (desc->kind == TTT_PROGRAM_TRAIN)
         return build_train(b);
-    if (task->kind == TTT_TASK_PUT || task->kind == TTT_TASK_TAKE)
+    if (desc->kind == TTT_PROGRAM_PUT || desc->kind == TTT_PROGRAM_TAKE)
         return build_exchange(b);
-    ttt_params_bind(b->graph->g, b->net.params, ttt_wide_type(task->compute), b->values);
-    if (task->kind == TTT_TASK_START || task->kind == TTT_TASK_DECODE ||
-        task->kind == TTT_TASK_EXTEND || task->kind == TTT_TASK_STREAM)
+    ttt_params_bind(b->graph->g, b->net.params, ttt_wide_type(desc->compute), b->values);
+    if (desc->kind == TTT_PROGRAM_START || desc->kind == TTT_PROGRAM_DECODE ||
+        desc->kind == TTT_PROGRAM_EXTEND || desc->kind == TTT_PROGRAM_STREAM)
         return build_with_states(b);
     hlo_val labels = {0};
     b->in.tokens = sequence_param(b, "tokens", HLO_S32);
-    if (task->kind != TTT_TASK_LOGITS)
+    if (desc->kind != TTT_PROGRAM_LOGITS)
         labels = sequence_param(b, "labels", HLO_S32);
-    if (task->resets)
+    if (desc->resets)
         b->in.resets = sequence_param(b, "resets", HLO_PRED);
-    if (task->kind == TTT_TASK_LOGITS)
+    if (desc->kind == TTT_PROGRAM_LOGITS)
         return build_logits(b);
-    if (task->kind == TTT_TASK_LOSSES)
+    if (desc->kind == TTT_PROGRAM_LOSSES)
         return build_losses(b, labels);
-    return task->kind == TTT_TASK_LOSS ? build_loss(b, labels) : build_grads(b, labels);
+    return desc->kind == TTT_PROGRAM_LOSS ? build_loss(b, labels) : build_grads(b, labels);
 }
 
-static pjrt_status *check(const ttt_task *task, const ttt_config *config)
+static pjrt_status *check(const ttt_program_desc *desc, const ttt_config *config)
 {
     bool learner = ttt_mixer_learns(config->mixer);
-    if (task->batch < 1 || task->time < 1)
+    if (desc->batch < 1 || desc->time < 1)
         return PJRT_FAIL(INVALID_ARGUMENT, call, "%lld sequences of %lld tokens",
-                         (long long)task->batch, (long long)task->time);
-    if (task->kind == TTT_TASK_TRAIN && task->form == TTT_FORM_PRIMAL)
+                         (long long)desc->batch, (long long)desc->time);
+    if (desc->kind == TTT_PROGRAM_TRAIN && desc->form == TTT_FORM_PRIMAL)
         return PJRT_FAIL(INVALID_ARGUMENT, call, "training is in the dual form alone");
-    if (task->diagnostics && task->form == TTT_FORM_PRIMAL)
+    if (desc->diagnostics && desc->form == TTT_FORM_PRIMAL)
         return PJRT_FAIL(INVALID_ARGUMENT, call, "diagnostics are of the dual form alone");
-    if (task->diagnostics && !learner)
+    if (desc->diagnostics && !learner)
         return PJRT_FAIL(INVALID_ARGUMENT, call,
                          "diagnostics are of learners, and the mixer %s has none",
                          ttt_mixer_name(config->mixer));
@@ -451,34 +453,34 @@ static pjrt_status *check(const ttt_task *task, const ttt_config *config)
 }
 
 /* Where gradients are asked for, only with the kernel for those. */
-static bool calls_scan(const ttt_task *task)
+static bool calls_scan(const ttt_program_desc *desc)
 {
-    bool backwards = task->kind == TTT_TASK_TRAIN || task->kind == TTT_TASK_GRADS;
-    unsigned needed = TTT_CALL_SCAN | (backwards ? TTT_CALL_GRADIENT : 0);
-    return (task->calls & needed) == needed;
+    bool backwards = desc->kind == TTT_PROGRAM_TRAIN || desc->kind == TTT_PROGRAM_GRADS;
+    unsigned needed = TTT_KERNEL_SCAN | (backwards ? TTT_KERNEL_GRADIENT : 0);
+    return (desc->calls & needed) == needed;
 }
 
-pjrt_status *ttt_task_build(const ttt_task *task, const ttt_config *config,
-                            const ttt_params *params, const ttt_mesh *mesh, ttt_graph *out)
+pjrt_status *ttt_build_graph(const ttt_program_desc *desc, const ttt_config *config,
+                             const ttt_params *params, const ttt_mesh *mesh, ttt_graph *out)
 {
     static const char *const names[] = {"logits", "loss",   "losses", "grads", "start", "decode",
                                         "extend", "stream", "put",    "take",  "train"};
-    building b = {.task = task, .graph = out};
+    building b = {.desc = desc, .graph = out};
     *out = (ttt_graph){0};
-    PJRT_TRY(check(task, config));
+    PJRT_TRY(check(desc, config));
     PJRT_TRY(ttt_mesh_check(mesh, params));
-    PJRT_TRY(ttt_task_batch_spec(task, mesh, &b.batch));
-    PJRT_TRY(ttt_graph_new(names[task->kind], mesh, out));
+    PJRT_TRY(ttt_program_batch_spec(desc, mesh, &b.batch));
+    PJRT_TRY(ttt_graph_new(names[desc->kind], mesh, out));
     b.values = calloc(2 * (size_t)params->count, sizeof *b.values);
     b.net = (ttt_net){.config = config,
                       .params = params,
                       .values = b.values,
-                      .compute = task->compute,
-                      .remat = task->remat,
-                      .matrix_sums = task->form == TTT_FORM_MATRIX,
-                      .call_step = (task->calls & TTT_CALL_STEP) != 0,
-                      .call_scan = calls_scan(task),
-                      .call_product = (task->calls & TTT_CALL_PRODUCT) != 0,
+                      .compute = desc->compute,
+                      .remat = desc->remat,
+                      .matrix_sums = desc->form == TTT_FORM_MATRIX,
+                      .call_step = (desc->calls & TTT_KERNEL_STEP) != 0,
+                      .call_scan = calls_scan(desc),
+                      .call_product = (desc->calls & TTT_KERNEL_PRODUCT) != 0,
                       .batch_axes = b.batch.axes[0],
                       .time_axis = b.batch.axes[1]};
     pjrt_status *st = b.values == NULL ? PJRT_NO_MEMORY(call) : build(&b);
@@ -490,27 +492,28 @@ pjrt_status *ttt_task_build(const ttt_task *task, const ttt_config *config,
     return st;
 }
 
-void ttt_task_fit(ttt_task *task, const char *platform)
+void ttt_program_desc_fit(ttt_program_desc *desc, const char *platform)
 {
-    if (task->form == TTT_FORM_DUAL && strcmp(platform, "tpu") == 0)
-        task->form = TTT_FORM_MATRIX;
+    if (desc->form == TTT_FORM_DUAL && strcmp(platform, "tpu") == 0)
+        desc->form = TTT_FORM_MATRIX;
 }
 
-pjrt_status *ttt_task_compile_for(const ttt_task *task, const ttt_place *place,
-                                  const ttt_config *config, const ttt_params *params,
-                                  ttt_program **out)
+pjrt_status *ttt_compile_program_for(const ttt_program_desc *desc, const ttt_devices *devices,
+                                     const ttt_config *config, const ttt_params *params,
+                                     ttt_program **out)
 {
     ttt_graph graph;
-    ttt_task fitted = *task;
+    ttt_program_desc fitted = *desc;
     *out = NULL;
-    ttt_task_fit(&fitted, pjrt_client_platform(place->client));
-    PJRT_TRY(ttt_task_build(&fitted, config, params, &place->mesh, &graph));
-    pjrt_status *st = ttt_program_compile(place, &graph, out);
+    ttt_program_desc_fit(&fitted, pjrt_client_platform(devices->client));
+    PJRT_TRY(ttt_build_graph(&fitted, config, params, &devices->mesh, &graph));
+    pjrt_status *st = ttt_program_compile(devices, &graph, out);
     ttt_graph_free(&graph);
     return st;
 }
 
-pjrt_status *ttt_task_compile(const ttt_task *task, const ttt_model *model, ttt_program **out)
+pjrt_status *ttt_compile_program(const ttt_program_desc *desc, const ttt_model *model,
+                                 ttt_program **out)
 {
-    return ttt_task_compile_for(task, model->place, &model->config, model->params, out);
+    return ttt_compile_program_for(desc, model->devices, &model->config, model->params, out);
 }

@@ -8,14 +8,14 @@
 #include <limits.h>
 
 /* An array without parts; NULL when out of memory. */
-ttt_array *ttt__array_new(const ttt_place *place, const hlo_shape *shape, const hlo_spec *spec);
+ttt_array *ttt__array_new(const ttt_devices *devices, const hlo_shape *shape, const hlo_spec *spec);
 
 /* Code for a place: out of its cache when it has one, where it is put otherwise. */
-PJRT_MUST_CHECK pjrt_status *ttt__place_compile(const ttt_place *place, pjrt_program code,
-                                                pjrt_executable **out, bool *cached);
+PJRT_MUST_CHECK pjrt_status *ttt__devices_compile(const ttt_devices *devices, pjrt_program code,
+                                                  pjrt_executable **out, bool *cached);
 /* A program of one device whose results are what its executable says; takes it over, whatever
  * happens. */
-PJRT_MUST_CHECK pjrt_status *ttt__program_adopt(const ttt_place *place, pjrt_executable *exe,
+PJRT_MUST_CHECK pjrt_status *ttt__program_adopt(const ttt_devices *devices, pjrt_executable *exe,
                                                 ttt_program **out);
 
 /* What ttt_model_tokenizer opens: "bytes", or the path of a file. */
@@ -23,19 +23,19 @@ PJRT_MUST_CHECK pjrt_status *ttt__model_tokenizer_name(const char *path, const c
                                                        int64_t vocab, char found[PATH_MAX]);
 
 /* Whether a device of the mesh is this process's. */
-bool ttt__place_has(const ttt_place *place, int device);
+bool ttt__devices_has(const ttt_devices *devices, int device);
 
 /* A block of an array, and the device that gives it when the array is collected. */
-typedef struct ttt__share {
+typedef struct ttt__owned_block {
     ttt_block block;
     int device, process;
-} ttt__share;
+} ttt__owned_block;
 
 /* All blocks of an array, each once: the same list in every process. Of several devices that have a
  * block `turn` chooses, so that not always the first has the work. The caller frees the list. */
-PJRT_MUST_CHECK pjrt_status *ttt__place_shares(const ttt_place *place, const hlo_shape *shape,
-                                               const hlo_spec *spec, int turn, ttt__share **out,
-                                               int *count);
+PJRT_MUST_CHECK pjrt_status *ttt__devices_shares(const ttt_devices *devices, const hlo_shape *shape,
+                                                 const hlo_spec *spec, int turn,
+                                                 ttt__owned_block **out, int *count);
 /* Elements of a block. */
 int64_t ttt__block_elements(const ttt_block *block, int rank);
 /* The part of a device of this process, dense. */

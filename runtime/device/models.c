@@ -38,15 +38,15 @@ static hlo_shape typed(const ttt_param *param, hlo_type type)
  */
 
 /* `products`: as ttt_params_packed takes it; none: nothing is packed. */
-static pjrt_status *new_model(const ttt_place *place, const ttt_config *config, ttt_layout layout,
-                              hlo_type type, hlo_type products, ttt_model **out)
+static pjrt_status *new_model(const ttt_devices *devices, const ttt_config *config,
+                              ttt_layout layout, hlo_type type, hlo_type products, ttt_model **out)
 {
     ttt_error error;
     ttt_model *model = calloc(1, sizeof *model);
     *out = model;
     if (model == NULL)
         return PJRT_NO_MEMORY(call);
-    model->place = place;
+    model->devices = devices;
     model->config = *config;
     if (type != HLO_F32 && type != HLO_F64)
         return PJRT_FAIL(INVALID_ARGUMENT, call, "parameters are f32 or f64, not %s",
@@ -58,7 +58,7 @@ static pjrt_status *new_model(const ttt_place *place, const ttt_config *config, 
     model->weights = calloc((size_t)model->params->count, sizeof(ttt_array *));
     if (model->weights == NULL)
         return PJRT_NO_MEMORY(call);
-    return ttt_mesh_check(&place->mesh, model->params);
+    return ttt_mesh_check(&devices->mesh, model->params);
 }
 
 void ttt_model_free(ttt_model *model)
@@ -129,7 +129,7 @@ static pjrt_status *read_block(void *ctx, const ttt_block *block, void *out)
 static pjrt_status *load_one(ttt_model *model, int index, const ttt_tensors *tensors, hlo_type type)
 {
     const ttt_param *p = &model->params->list[index];
-    return ttt_array_make(model->place, typed(p, type), p->spec, read_block,
+    return ttt_array_make(model->devices, typed(p, type), p->spec, read_block,
                           &(reading){model->params, index, tensors, type}, &model->weights[index]);
 }
 
@@ -148,10 +148,10 @@ static pjrt_status *load_packed(ttt_model *model, int index, const ttt_tensors *
         st = ttt_failed(&error);
     if (st == NULL) {
         pack(p, values, scale);
-        st = ttt_array_upload(model->place, p->shape, p->spec, values, &model->weights[index]);
+        st = ttt_array_upload(model->devices, p->shape, p->spec, values, &model->weights[index]);
     }
     if (st == NULL && scaled) /* the factors are the next parameter */
-        st = ttt_array_upload(model->place, p[1].shape, p[1].spec, scale,
+        st = ttt_array_upload(model->devices, p[1].shape, p[1].spec, scale,
                               &model->weights[index + 1]);
     free(scale);
     free(values);
@@ -172,7 +172,7 @@ static pjrt_status *load_weights(ttt_model *model, const ttt_tensors *tensors, h
     return NULL;
 }
 
-static pjrt_status *load(const ttt_place *place, const char *folder, ttt_layout layout,
+static pjrt_status *load(const ttt_devices *devices, const char *folder, ttt_layout layout,
                          hlo_type type, hlo_type products, ttt_model **out)
 {
     char path[PATH_MAX];
@@ -187,23 +187,23 @@ static pjrt_status *load(const ttt_place *place, const char *folder, ttt_layout 
     ttt_tensors *tensors = ttt_tensors_open(folder, &error);
     if (tensors == NULL)
         return ttt_failed(&error);
-    pjrt_status *st = new_model(place, &config, layout, type, products, &model);
+    pjrt_status *st = new_model(devices, &config, layout, type, products, &model);
     if (st == NULL)
         st = load_weights(model, tensors, type);
     ttt_tensors_free(tensors);
     return finish(st, model, out);
 }
 
-pjrt_status *ttt_model_load(const ttt_place *place, const char *folder, ttt_layout layout,
+pjrt_status *ttt_model_load(const ttt_devices *devices, const char *folder, ttt_layout layout,
                             hlo_type type, ttt_model **out)
 {
-    return load(place, folder, layout, type, HLO_TYPE_NONE, out);
+    return load(devices, folder, layout, type, HLO_TYPE_NONE, out);
 }
 
-pjrt_status *ttt_model_load_packed(const ttt_place *place, const char *folder, hlo_type products,
-                                   ttt_model **out)
+pjrt_status *ttt_model_load_packed(const ttt_devices *devices, const char *folder,
+                                   hlo_type products, ttt_model **out)
 {
-    return load(place, folder, TTT_SEPARATE, HLO_F32, products, out);
+    return load(devices, folder, TTT_SEPARATE, HLO_F32, products, out);
 }
 
 typedef struct start {
@@ -221,15 +221,15 @@ static pjrt_status *start_block(void *ctx, const ttt_block *block, void *out)
     return NULL;
 }
 
-pjrt_status *ttt_model_start(const ttt_place *place, const ttt_config *config, ttt_layout layout,
-                             hlo_type type, uint64_t seed, ttt_model **out)
+pjrt_status *ttt_model_start(const ttt_devices *devices, const ttt_config *config,
+                             ttt_layout layout, hlo_type type, uint64_t seed, ttt_model **out)
 {
     ttt_model *model;
-    pjrt_status *st = new_model(place, config, layout, type, HLO_TYPE_NONE, &model);
+    pjrt_status *st = new_model(devices, config, layout, type, HLO_TYPE_NONE, &model);
     for (int i = 0; st == NULL && i < model->params->count; i++) {
         const ttt_param *p = &model->params->list[i];
         start s = {p, type, seed};
-        st = ttt_array_make(place, typed(p, type), p->spec, start_block, &s, &model->weights[i]);
+        st = ttt_array_make(devices, typed(p, type), p->spec, start_block, &s, &model->weights[i]);
     }
     return finish(st, model, out);
 }

@@ -63,20 +63,20 @@ pjrt_status *ttt_graph_text(const ttt_graph *graph, char **text)
 /* ---- programs ----------------------------------------------------------------------------------
  */
 
-pjrt_status *ttt__place_compile(const ttt_place *place, pjrt_program code, pjrt_executable **out,
-                                bool *cached)
+pjrt_status *ttt__devices_compile(const ttt_devices *devs, pjrt_program code, pjrt_executable **out,
+                                  bool *cached)
 {
-    pjrt_compile_options options = {.partitions = place->n_devices};
+    pjrt_compile_options options = {.partitions = devs->n_devices};
     pjrt_status *why = NULL;
     *cached = false;
-    if (place->world != NULL) {
-        options.devices = place->ids;
-        options.process = ttt_world_rank(place->world);
-        options.num_processes = ttt_world_size(place->world);
+    if (devs->job != NULL) {
+        options.devices = devs->ids;
+        options.process = ttt_job_rank(devs->job);
+        options.num_processes = ttt_job_size(devs->job);
     }
-    if (place->cache == NULL)
-        return pjrt_compile(place->client, code, &options, out);
-    pjrt_status *st = pjrt_compile_cached(place->client, code, &options, place->cache, out, &why);
+    if (devs->cache == NULL)
+        return pjrt_compile(devs->client, code, &options, out);
+    pjrt_status *st = pjrt_compile_cached(devs->client, code, &options, devs->cache, out, &why);
     *cached = st == NULL && why == NULL;
     pjrt_status_free(why);
     return st;
@@ -92,7 +92,8 @@ static pjrt_status *compile(ttt_program *p, const ttt_graph *graph)
         memcpy(p->results, graph->results, (size_t)graph->n_results * sizeof *p->results);
     p->n_results = graph->n_results;
     PJRT_TRY(ttt_graph_text(graph, &text));
-    pjrt_status *st = ttt__place_compile(p->place, pjrt_program_text(text), &p->exe, &p->cached);
+    pjrt_status *st =
+        ttt__devices_compile(p->devices, pjrt_program_text(text), &p->exe, &p->cached);
     free(text);
     if (st == NULL && pjrt_executable_num_results(p->exe) != p->n_results)
         st = PJRT_FAIL(INTERNAL, call, "%s has %d results, its graph %d",
@@ -117,7 +118,7 @@ static hlo_shape shape_of(const pjrt_shape *from)
     return shape;
 }
 
-pjrt_status *ttt__program_adopt(const ttt_place *place, pjrt_executable *exe, ttt_program **out)
+pjrt_status *ttt__program_adopt(const ttt_devices *devs, pjrt_executable *exe, ttt_program **out)
 {
     int count = pjrt_executable_num_results(exe);
     ttt_program *p = calloc(1, sizeof *p);
@@ -130,19 +131,19 @@ pjrt_status *ttt__program_adopt(const ttt_place *place, pjrt_executable *exe, tt
         *out = NULL;
         return PJRT_NO_MEMORY(call);
     }
-    *p = (ttt_program){.place = place, .exe = exe, .results = results, .n_results = count};
+    *p = (ttt_program){.devices = devs, .exe = exe, .results = results, .n_results = count};
     for (int i = 0; i < count; i++)
         results[i].shape = shape_of(pjrt_executable_result(exe, i));
     return NULL;
 }
 
-pjrt_status *ttt_program_compile(const ttt_place *place, const ttt_graph *graph, ttt_program **out)
+pjrt_status *ttt_program_compile(const ttt_devices *devs, const ttt_graph *graph, ttt_program **out)
 {
     *out = NULL;
     ttt_program *p = calloc(1, sizeof *p);
     if (p == NULL)
         return PJRT_NO_MEMORY(call);
-    p->place = place;
+    p->devices = devs;
     pjrt_status *st = compile(p, graph);
     if (st != NULL) {
         ttt_program_free(p);
@@ -166,16 +167,16 @@ void ttt_program_free(ttt_program *program)
 static pjrt_status *run(const ttt_program *p, pjrt_buffer **buffers, ttt_array *const *args,
                         int n_args, ttt_array **results)
 {
-    const ttt_place *place = p->place;
-    pjrt_buffer **out = buffers + place->n_mine * n_args;
+    const ttt_devices *devs = p->devices;
+    pjrt_buffer **out = buffers + devs->n_mine * n_args;
     int at = 0;
-    for (int d = place->first; d < place->first + place->n_mine; d++) {
+    for (int d = devs->first; d < devs->first + devs->n_mine; d++) {
         for (int i = 0; i < n_args; i++)
             buffers[at++] = args[i]->parts[d];
     }
     PJRT_TRY(pjrt_execute(p->exe, buffers, (size_t)n_args, NULL, out, (size_t)p->n_results, NULL));
     at = 0;
-    for (int d = place->first; d < place->first + place->n_mine; d++) {
+    for (int d = devs->first; d < devs->first + devs->n_mine; d++) {
         for (int i = 0; i < p->n_results; i++)
             results[i]->parts[d] = out[at++];
     }
@@ -185,7 +186,7 @@ static pjrt_status *run(const ttt_program *p, pjrt_buffer **buffers, ttt_array *
 static pjrt_status *empty_results(const ttt_program *p, ttt_array **results)
 {
     for (int i = 0; i < p->n_results; i++) {
-        results[i] = ttt__array_new(p->place, &p->results[i].shape, &p->results[i].spec);
+        results[i] = ttt__array_new(p->devices, &p->results[i].shape, &p->results[i].spec);
         if (results[i] == NULL)
             return PJRT_NO_MEMORY(call);
     }
@@ -195,7 +196,7 @@ static pjrt_status *empty_results(const ttt_program *p, ttt_array **results)
 pjrt_status *ttt_program_run(const ttt_program *program, ttt_array *const *args, int n_args,
                              ttt_array **results)
 {
-    size_t lists = (size_t)(n_args + program->n_results) * (size_t)program->place->n_devices;
+    size_t lists = (size_t)(n_args + program->n_results) * (size_t)program->devices->n_devices;
     pjrt_buffer **buffers = calloc(lists + 1, sizeof(pjrt_buffer *));
     for (int i = 0; i < program->n_results; i++)
         results[i] = NULL;

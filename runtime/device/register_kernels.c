@@ -31,30 +31,30 @@ static pjrt_status *register_all(pjrt_plugin *plugin, const char *platform, cons
     return NULL;
 }
 
-static ttt_calls call_of(const char *target)
+static ttt_kernel_set call_of(const char *target)
 {
     static const struct {
         const char *target;
-        ttt_calls call;
+        ttt_kernel_set call;
     } known[] = {
-        {"ttt_step", TTT_CALL_STEP},
-        {"ttt_scan", TTT_CALL_SCAN},
-        {"ttt_scan_backward", TTT_CALL_GRADIENT},
-        {"ttt_product", TTT_CALL_PRODUCT},
+        {"ttt_step", TTT_KERNEL_STEP},
+        {"ttt_scan", TTT_KERNEL_SCAN},
+        {"ttt_scan_backward", TTT_KERNEL_GRADIENT},
+        {"ttt_product", TTT_KERNEL_PRODUCT},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (strcmp(known[i].target, target) == 0)
             return known[i].call;
     }
-    return TTT_CALL_NONE;
+    return TTT_KERNEL_NONE;
 }
 
-pjrt_status *ttt_calls_register(pjrt_plugin *plugin, const char *platform, ttt_calls *calls)
+pjrt_status *ttt_kernels_register(pjrt_plugin *plugin, const char *platform, ttt_kernel_set *calls)
 {
     size_t count = 0;
     const char *why;
     const ttt_kernel *list = NULL;
-    *calls = TTT_CALL_NONE;
+    *calls = TTT_KERNEL_NONE;
     if (strcmp(platform, "cpu") == 0)
         list = ttt_kernels_cpu(&count);
     else if (strcmp(platform, "cuda") == 0)

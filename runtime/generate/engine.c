@@ -15,9 +15,9 @@ static const char call[] = "engine";
 /* ---- weights, and how they are read into -------------------------------------------------------
  */
 
-bool ttt__engine_packs(ttt_calls calls, hlo_type weights)
+bool ttt__engine_packs(ttt_kernel_set calls, hlo_type weights)
 {
-    return (calls & TTT_CALL_PRODUCT) != 0 || weights != HLO_F32;
+    return (calls & TTT_KERNEL_PRODUCT) != 0 || weights != HLO_F32;
 }
 
 /* The one place that knows where weights come from and how they lie on the devices: one by one,
@@ -27,8 +27,8 @@ static pjrt_status *load_weights(ttt_engine *e)
     const char *folder = e->source.folder;
     PJRT_TRY(ttt__model_hash(folder, e->hash));
     if (ttt__engine_packs(e->source.calls, e->weights))
-        return ttt_model_load_packed(e->place, folder, e->weights, &e->model);
-    return ttt_model_load(e->place, folder, TTT_SEPARATE, HLO_F32, &e->model);
+        return ttt_model_load_packed(e->devices, folder, e->weights, &e->model);
+    return ttt_model_load(e->devices, folder, TTT_SEPARATE, HLO_F32, &e->model);
 }
 
 int ttt__engine_spans(const ttt_config *c, int64_t context, int64_t span, int64_t sizes[TTT__SPANS],
@@ -63,11 +63,11 @@ static bool gives(const ttt_program *program, int index, hlo_shape shape, int64_
 
 /* A program that was not built here gives what it should, or what it gives would be taken for
  * something else. What programs take is looked at whenever they are run. */
-static pjrt_status *check_program(const ttt_engine *e, const ttt_task *task,
+static pjrt_status *check_program(const ttt_engine *e, const ttt_program_desc *desc,
                                   const ttt_program *program)
 {
-    bool moves = task->kind == TTT_TASK_DECODE || task->kind == TTT_TASK_EXTEND;
-    int64_t batch = task->kind == TTT_TASK_TAKE ? 1 : task->batch;
+    bool moves = desc->kind == TTT_PROGRAM_DECODE || desc->kind == TTT_PROGRAM_EXTEND;
+    int64_t batch = desc->kind == TTT_PROGRAM_TAKE ? 1 : desc->batch;
     int first = moves ? 1 : 0;
     hlo_shape logits = HLO_SHAPE(HLO_F32, batch, e->model->config.vocab_size);
     bool fits = program->n_results == e->parts->count + first &&
@@ -82,12 +82,12 @@ static pjrt_status *check_program(const ttt_engine *e, const ttt_task *task,
                      pjrt_executable_name(program->exe));
 }
 
-static pjrt_status *get_program(ttt_engine *e, const ttt_task *task, ttt_program **program)
+static pjrt_status *get_program(ttt_engine *e, const ttt_program_desc *desc, ttt_program **program)
 {
     if (e->source.program == NULL)
-        return ttt_task_compile(task, e->model, program);
-    PJRT_TRY(e->source.program(e->source.ctx, task, program));
-    pjrt_status *st = check_program(e, task, *program);
+        return ttt_compile_program(desc, e->model, program);
+    PJRT_TRY(e->source.program(e->source.ctx, desc, program));
+    pjrt_status *st = check_program(e, desc, *program);
     if (st != NULL) {
         ttt_program_free(*program);
         *program = NULL;
@@ -95,16 +95,16 @@ static pjrt_status *get_program(ttt_engine *e, const ttt_task *task, ttt_program
     return st;
 }
 
-pjrt_status *ttt__engine_need(ttt_engine *e, ttt_program **program, ttt_task_kind kind,
+pjrt_status *ttt__engine_need(ttt_engine *e, ttt_program **program, ttt_program_kind kind,
                               int64_t batch, int64_t time)
 {
-    ttt_task task = {.kind = kind,
-                     .batch = batch,
-                     .time = time,
-                     .context = e->context,
-                     .compute = e->compute,
-                     .calls = e->source.calls};
-    return *program != NULL ? NULL : get_program(e, &task, program);
+    ttt_program_desc desc = {.kind = kind,
+                             .batch = batch,
+                             .time = time,
+                             .context = e->context,
+                             .compute = e->compute,
+                             .calls = e->source.calls};
+    return *program != NULL ? NULL : get_program(e, &desc, program);
 }
 
 /* ---- opening -----------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ pjrt_status *ttt__engine_need(ttt_engine *e, ttt_program **program, ttt_task_kin
 static pjrt_status *make_room(ttt_engine *e)
 {
     ttt_error error;
-    e->parts = ttt_states_new(&e->model->config, TTT_SEPARATE, 1, e->context, HLO_F32, &error);
+    e->parts = ttt_state_table_new(&e->model->config, TTT_SEPARATE, 1, e->context, HLO_F32, &error);
     if (e->parts == NULL)
         return ttt_failed(&error);
     size_t parts = (size_t)e->parts->count, weights = (size_t)e->model->params->count;
@@ -159,16 +159,16 @@ static pjrt_status *open_engine(ttt_engine *e, const ttt_engine_options *options
     e->n_spans = ttt__engine_spans(&e->model->config, o.context, o.span, sizes, &e->mini);
     for (int i = 0; i < e->n_spans; i++)
         e->spans[i].size = sizes[i];
-    ttt_task task = {.kind = TTT_TASK_DECODE, .batch = e->batch, .time = 1};
-    PJRT_TRY(ttt_task_batch_spec(&task, &e->place->mesh, &e->spec));
+    ttt_program_desc desc = {.kind = TTT_PROGRAM_DECODE, .batch = e->batch, .time = 1};
+    PJRT_TRY(ttt_program_batch_spec(&desc, &e->devices->mesh, &e->spec));
     PJRT_TRY(make_room(e));
-    PJRT_TRY(ttt__engine_need(e, &e->step, TTT_TASK_DECODE, e->batch, 1));
+    PJRT_TRY(ttt__engine_need(e, &e->step, TTT_PROGRAM_DECODE, e->batch, 1));
     for (int64_t i = 0; i < e->batch; i++)
         PJRT_TRY(ttt_engine_reset(e, i));
     return NULL;
 }
 
-pjrt_status *ttt__engine_open(const ttt_place *place, const ttt__source *source,
+pjrt_status *ttt__engine_open(const ttt_devices *devices, const ttt__program_source *source,
                               const ttt_engine_options *options, ttt_engine **out)
 {
     *out = NULL;
@@ -178,7 +178,7 @@ pjrt_status *ttt__engine_open(const ttt_place *place, const ttt__source *source,
             source->done(source->ctx);
         return PJRT_NO_MEMORY(call);
     }
-    e->place = place;
+    e->devices = devices;
     e->source = *source;
     pjrt_status *st = open_engine(e, options);
     e->source.folder = NULL;
@@ -189,14 +189,14 @@ pjrt_status *ttt__engine_open(const ttt_place *place, const ttt__source *source,
     return st;
 }
 
-pjrt_status *ttt_engine_open(const ttt_place *place, const char *folder,
+pjrt_status *ttt_engine_open(const ttt_devices *devices, const char *folder,
                              const ttt_engine_options *options, ttt_engine **out)
 {
-    ttt__source source = {
+    ttt__program_source source = {
         .folder = folder,
-        .calls = options->no_kernels ? TTT_CALL_NONE : ttt_place_calls(place),
+        .calls = options->no_kernels ? TTT_KERNEL_NONE : ttt_devices_kernels(devices),
     };
-    return ttt__engine_open(place, &source, options, out);
+    return ttt__engine_open(devices, &source, options, out);
 }
 
 void ttt_engine_free(ttt_engine *e)
@@ -216,7 +216,7 @@ void ttt_engine_free(ttt_engine *e)
     free(e->slots);
     free(e->args);
     free(e->results);
-    ttt_states_free(e->parts);
+    ttt_state_table_free(e->parts);
     ttt_model_free(e->model);
     if (e->source.done != NULL)
         e->source.done(e->source.ctx);
@@ -273,7 +273,7 @@ static void lose_all(ttt_engine *e)
 static bool alive(const ttt_engine *e, ttt_array *const *list)
 {
     for (int i = 0; i < e->parts->count; i++) {
-        for (int d = 0; d < e->place->n_devices; d++) {
+        for (int d = 0; d < e->devices->n_devices; d++) {
             if (pjrt_buffer_is_dead(list[i]->parts[d]))
                 return false;
         }
@@ -298,7 +298,7 @@ static pjrt_status *make_all(ttt_engine *e)
     for (int i = 0; i < e->parts->count && st == NULL; i++) {
         hlo_shape shape = e->parts->list[i].shape;
         shape.dims[0] = e->batch;
-        st = ttt_array_make(e->place, shape, e->spec, zeros, &shape, &e->all[i]);
+        st = ttt_array_make(e->devices, shape, e->spec, zeros, &shape, &e->all[i]);
     }
     if (st != NULL)
         lose_all(e);
@@ -308,7 +308,7 @@ static pjrt_status *make_all(ttt_engine *e)
 static pjrt_status *upload_number(const ttt_engine *e, int64_t number, ttt_array **out)
 {
     int32_t value = (int32_t)number;
-    return ttt_array_upload(e->place, HLO_SCALAR(HLO_S32), HLO_SPEC(NULL), &value, out);
+    return ttt_array_upload(e->devices, HLO_SCALAR(HLO_S32), HLO_SPEC(NULL), &value, out);
 }
 
 /* Runs `put` or `take`, which need no weights: the states of all, those of `one` when they are
@@ -337,7 +337,7 @@ pjrt_status *ttt__engine_put(ttt_engine *e, int64_t slot, ttt_array **one)
         memset(one, 0, (size_t)e->parts->count * sizeof(ttt_array *));
         return NULL;
     }
-    PJRT_TRY(ttt__engine_need(e, &e->put, TTT_TASK_PUT, e->batch, 1));
+    PJRT_TRY(ttt__engine_need(e, &e->put, TTT_PROGRAM_PUT, e->batch, 1));
     if (e->all[0] == NULL)
         PJRT_TRY(make_all(e));
     pjrt_status *st = exchange(e, e->put, one, slot);
@@ -351,7 +351,7 @@ pjrt_status *ttt__engine_put(ttt_engine *e, int64_t slot, ttt_array **one)
 
 pjrt_status *ttt__engine_copy(ttt_engine *e, int64_t slot, ttt_array **one)
 {
-    PJRT_TRY(ttt__engine_need(e, &e->take, TTT_TASK_TAKE, e->batch, 1));
+    PJRT_TRY(ttt__engine_need(e, &e->take, TTT_PROGRAM_TAKE, e->batch, 1));
     PJRT_TRY(exchange(e, e->take, NULL, slot));
     move_results(e, 0, one);
     return NULL;
@@ -359,7 +359,7 @@ pjrt_status *ttt__engine_copy(ttt_engine *e, int64_t slot, ttt_array **one)
 
 static pjrt_status *begin(ttt_engine *e, ttt_array **one)
 {
-    PJRT_TRY(ttt__engine_need(e, &e->start, TTT_TASK_START, 1, 1));
+    PJRT_TRY(ttt__engine_need(e, &e->start, TTT_PROGRAM_START, 1, 1));
     PJRT_TRY(ttt_program_run(e->start, e->args, e->model->params->count, e->results));
     move_results(e, 0, one);
     return NULL;
@@ -442,13 +442,13 @@ pjrt_status *ttt_engine_prepare(ttt_engine *e, int64_t slot, int64_t count)
     PJRT_TRY(ttt__engine_check(e, slot, true));
     int64_t position = e->slots[slot].position;
     if (e->batch > 1)
-        PJRT_TRY(ttt__engine_need(e, &e->take, TTT_TASK_TAKE, e->batch, 1));
+        PJRT_TRY(ttt__engine_need(e, &e->take, TTT_PROGRAM_TAKE, e->batch, 1));
     for (int64_t done = 0; done < count;) {
         ttt__span *span = next_span(e, position + done, count - done);
         if (span != NULL)
-            PJRT_TRY(ttt__engine_need(e, &span->program, TTT_TASK_EXTEND, 1, span->size));
+            PJRT_TRY(ttt__engine_need(e, &span->program, TTT_PROGRAM_EXTEND, 1, span->size));
         else
-            PJRT_TRY(ttt__engine_need(e, token_program(e), TTT_TASK_DECODE, 1, 1));
+            PJRT_TRY(ttt__engine_need(e, token_program(e), TTT_PROGRAM_DECODE, 1, 1));
         done += span == NULL ? 1 : span->size;
     }
     return NULL;
@@ -461,7 +461,7 @@ static pjrt_status *advance(ttt_engine *e, const ttt_program *program, ttt_array
 {
     int weights = e->model->params->count, count = weights + e->parts->count;
     ttt_array *ids;
-    PJRT_TRY(ttt_array_upload(e->place, shape, spec, tokens, &ids));
+    PJRT_TRY(ttt_array_upload(e->devices, shape, spec, tokens, &ids));
     memcpy(e->args + weights, states, (size_t)e->parts->count * sizeof(ttt_array *));
     e->args[count] = ids;
     pjrt_status *st = ttt_program_run(program, e->args, count + 1, e->results);

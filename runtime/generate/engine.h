@@ -17,24 +17,24 @@ typedef struct ttt__slot {
 } ttt__slot;
 
 /* Where an engine's weights and programs come from. */
-typedef struct ttt__source {
-    const char *folder; /* of config.json and the weights; needed while it is opened */
-    ttt_calls calls;    /* what programs call; with products, matrices are packed */
+typedef struct ttt__program_source {
+    const char *folder;   /* of config.json and the weights; needed while it is opened */
+    ttt_kernel_set calls; /* what programs call; with products, matrices are packed */
     /* Hands out the program of a task; NULL: it is built here and compiled for the place. */
-    pjrt_status *(*program)(void *ctx, const ttt_task *task, ttt_program **out);
+    pjrt_status *(*program)(void *ctx, const ttt_program_desc *desc, ttt_program **out);
     void (*done)(void *ctx); /* nothing more will be asked for; NULL: nobody minds */
     void *ctx;
-} ttt__source;
+} ttt__program_source;
 
 struct ttt_engine {
-    const ttt_place *place;
-    ttt__source source;
+    const ttt_devices *devices;
+    ttt__program_source source;
     ttt_model *model;
     uint64_t hash[2];
     int64_t batch, context;
     hlo_type compute, weights;
-    hlo_spec spec;     /* of [batch, …] */
-    ttt_states *parts; /* of one sequence */
+    hlo_spec spec;          /* of [batch, …] */
+    ttt_state_table *parts; /* of one sequence */
     /* Several tokens at once are read from multiples of this position on: learners' mini-batches;
      * 0: never. */
     int64_t mini;
@@ -49,7 +49,8 @@ struct ttt_engine {
 };
 
 /* As ttt_engine_open, which opens a folder. `source.done` is called whatever happens. */
-PJRT_MUST_CHECK pjrt_status *ttt__engine_open(const ttt_place *place, const ttt__source *source,
+PJRT_MUST_CHECK pjrt_status *ttt__engine_open(const ttt_devices *devices,
+                                              const ttt__program_source *source,
                                               const ttt_engine_options *options, ttt_engine **out);
 /* What options stand for where they say nothing; those that cannot be are refused. */
 PJRT_MUST_CHECK pjrt_status *ttt__engine_defaults(const ttt_engine_options *options,
@@ -59,11 +60,11 @@ PJRT_MUST_CHECK pjrt_status *ttt__engine_defaults(const ttt_engine_options *opti
 int ttt__engine_spans(const ttt_config *config, int64_t context, int64_t span,
                       int64_t sizes[TTT__SPANS], int64_t *mini);
 /* Whether matrices are packed. */
-bool ttt__engine_packs(ttt_calls calls, hlo_type weights);
+bool ttt__engine_packs(ttt_kernel_set calls, hlo_type weights);
 
 /* Compiles a program of one or of all slots, unless it is there. */
 PJRT_MUST_CHECK pjrt_status *ttt__engine_need(ttt_engine *e, ttt_program **program,
-                                              ttt_task_kind kind, int64_t batch, int64_t time);
+                                              ttt_program_kind kind, int64_t batch, int64_t time);
 /* There is such a slot, and with `alive` a sequence in it. */
 PJRT_MUST_CHECK pjrt_status *ttt__engine_check(const ttt_engine *e, int64_t slot, bool alive);
 /* The states of one sequence are an array each; a list of them is the caller's, all NULL first. */

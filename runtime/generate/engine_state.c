@@ -14,7 +14,7 @@ static bool shared(const char *name)
 }
 
 /* Tokens of the mini-batch that is not whole yet. */
-static int64_t place_at(const ttt_engine *e, int64_t position)
+static int64_t mb_offset_at(const ttt_engine *e, int64_t position)
 {
     const ttt_config *c = &e->model->config;
     if (!ttt_mixer_learns(c->mixer))
@@ -27,7 +27,7 @@ static bool left_out(const ttt_engine *e, const ttt_state_about *about, const ch
 {
     static const char end[] = "_sum";
     size_t length = strlen(name), tail = sizeof end - 1;
-    return ttt_mixer_learns(e->model->config.mixer) && about->place == 0 && length > tail &&
+    return ttt_mixer_learns(e->model->config.mixer) && about->mb_offset == 0 && length > tail &&
            strcmp(name + length - tail, end) == 0;
 }
 
@@ -35,14 +35,14 @@ static bool left_out(const ttt_engine *e, const ttt_state_about *about, const ch
  */
 
 /* Which parts a value has, and their shapes there. */
-static int list_parts(const ttt_engine *e, const ttt_state_about *about, ttt__part *parts)
+static int list_parts(const ttt_engine *e, const ttt_state_about *about, ttt__state_array *parts)
 {
     int count = 0;
     for (int i = 0; i < e->parts->count; i++) {
         const ttt_state_part *part = &e->parts->list[i];
         if (shared(part->name) || left_out(e, about, part->name))
             continue;
-        parts[count] = (ttt__part){.name = part->name, .shape = part->shape};
+        parts[count] = (ttt__state_array){.name = part->name, .shape = part->shape};
         if (ttt__part_grows(part->name))
             parts[count].shape.dims[1] = about->position;
         count++;
@@ -69,16 +69,16 @@ static pjrt_status *download_start(const ttt_array *array, void *out, size_t siz
 static pjrt_status *download(const ttt_engine *e, ttt_array *const *one,
                              const ttt_state_about *about, ttt_state **out)
 {
-    ttt__part *parts = calloc((size_t)e->parts->count, sizeof *parts);
+    ttt__state_array *parts = calloc((size_t)e->parts->count, sizeof *parts);
     if (parts == NULL)
         return PJRT_NO_MEMORY(call);
     ttt_state *state;
-    pjrt_status *st = ttt__state_new(about, parts, list_parts(e, about, parts), &state);
+    pjrt_status *st = ttt__sequence_state_new(about, parts, list_parts(e, about, parts), &state);
     free(parts);
     for (int i = 0; i < e->parts->count && st == NULL; i++) {
-        int at = ttt__state_find(state, e->parts->list[i].name);
+        int at = ttt__sequence_state_find(state, e->parts->list[i].name);
         if (at >= 0)
-            st = download_start(one[i], ttt__state_data(state, at), state->parts[at].size);
+            st = download_start(one[i], ttt__sequence_state_data(state, at), state->parts[at].size);
     }
     if (st != NULL) {
         ttt_state_free(state);
@@ -94,7 +94,7 @@ pjrt_status *ttt_engine_take(ttt_engine *e, int64_t slot, ttt_state **out)
     *out = NULL;
     PJRT_TRY(ttt__engine_check(e, slot, true));
     ttt_state_about about = {.position = e->slots[slot].position,
-                             .place = place_at(e, e->slots[slot].position),
+                             .mb_offset = mb_offset_at(e, e->slots[slot].position),
                              .mixer = ttt_mixer_name(e->model->config.mixer),
                              .model = {e->hash[0], e->hash[1]}};
     if (e->batch == 1)
@@ -138,23 +138,23 @@ static pjrt_status *check_model(const ttt_engine *e, const ttt_state_about *abou
                          "the state has %lld tokens, and attention remembers %lld here: open the "
                          "engine with a longer context",
                          (long long)about->position, (long long)e->context);
-    if (about->place != place_at(e, about->position))
+    if (about->mb_offset != mb_offset_at(e, about->position))
         return PJRT_FAIL(DATA_LOSS, call,
                          "the state stands at place %lld of a mini-batch, after %lld tokens",
-                         (long long)about->place, (long long)about->position);
+                         (long long)about->mb_offset, (long long)about->position);
     return NULL;
 }
 
 /* Every part is there in its shape, and nothing else is. */
 static pjrt_status *check_parts(const ttt_engine *e, const ttt_state *state)
 {
-    ttt__part *parts = calloc((size_t)e->parts->count, sizeof *parts);
+    ttt__state_array *parts = calloc((size_t)e->parts->count, sizeof *parts);
     if (parts == NULL)
         return PJRT_NO_MEMORY(call);
     int count = list_parts(e, &state->about, parts);
     const char *wrong = count == state->count ? NULL : "the number of its parts";
     for (int i = 0; i < count && wrong == NULL; i++) {
-        int at = ttt__state_find(state, parts[i].name);
+        int at = ttt__sequence_state_find(state, parts[i].name);
         if (at < 0 || !hlo_shape_equal(&state->parts[at].shape, &parts[i].shape))
             wrong = parts[i].name;
     }
@@ -169,10 +169,10 @@ static pjrt_status *check_parts(const ttt_engine *e, const ttt_state *state)
 static void fill(const ttt_state *state, const char *name, void *values)
 {
     bool position = strcmp(name, "position") == 0;
-    int32_t number = (int32_t)(position ? state->about.position : state->about.place);
-    int at = ttt__state_find(state, name);
+    int32_t number = (int32_t)(position ? state->about.position : state->about.mb_offset);
+    int at = ttt__sequence_state_find(state, name);
     if (at >= 0)
-        memcpy(values, ttt__state_data(state, at), state->parts[at].size);
+        memcpy(values, ttt__sequence_state_data(state, at), state->parts[at].size);
     else if (shared(name))
         memcpy(values, &number, sizeof number);
 }
@@ -185,7 +185,8 @@ static pjrt_status *upload(const ttt_engine *e, const ttt_state *state, ttt_arra
         if (values == NULL)
             return PJRT_NO_MEMORY(call);
         fill(state, part->name, values);
-        pjrt_status *st = ttt_array_upload(e->place, part->shape, HLO_SPEC(NULL), values, &one[i]);
+        pjrt_status *st =
+            ttt_array_upload(e->devices, part->shape, HLO_SPEC(NULL), values, &one[i]);
         free(values);
         PJRT_TRY(st);
     }

@@ -14,16 +14,16 @@ typedef struct generating {
     void *ctx;
     ttt_generated *out;
     int64_t batch, vocab;
-    ttt_writing **writings; /* one a prompt */
-    float *logits;          /* [batch, vocab] */
-    int32_t *tokens;        /* [batch]: what comes next; -1: nothing */
-    double begun;           /* when making began */
+    ttt_text_stream **writings; /* one a prompt */
+    float *logits;              /* [batch, vocab] */
+    int32_t *tokens;            /* [batch]: what comes next; -1: nothing */
+    double begun;               /* when making began */
 } generating;
 
 static pjrt_status *open_writings(generating *g, const ttt_tokenizer *tokenizer,
                                   const ttt_generate_options *options)
 {
-    g->writings = calloc((size_t)g->n, sizeof(ttt_writing *));
+    g->writings = calloc((size_t)g->n, sizeof(ttt_text_stream *));
     g->logits = malloc((size_t)(g->batch * g->vocab) * sizeof *g->logits);
     g->tokens = malloc((size_t)g->batch * sizeof *g->tokens);
     if (g->writings == NULL || g->logits == NULL || g->tokens == NULL)
@@ -31,7 +31,7 @@ static pjrt_status *open_writings(generating *g, const ttt_tokenizer *tokenizer,
     for (int64_t i = 0; i < g->batch; i++)
         g->tokens[i] = -1;
     for (int i = 0; i < g->n; i++)
-        PJRT_TRY(ttt_writing_new(tokenizer, g->vocab, options, i, &g->writings[i]));
+        PJRT_TRY(ttt_text_stream_new(tokenizer, g->vocab, options, i, &g->writings[i]));
     return NULL;
 }
 
@@ -43,7 +43,7 @@ static pjrt_status *read_prompts(generating *g)
         PJRT_TRY(ttt_engine_prepare(g->engine, i, p->count));
         double start = ttt__seconds();
         PJRT_TRY(ttt_engine_feed(g->engine, i, p->tokens, p->count, g->logits + i * g->vocab));
-        ttt_writing_see(g->writings[i], p->tokens, p->count);
+        ttt_text_stream_see(g->writings[i], p->tokens, p->count);
         g->out[i] =
             (ttt_generated){.prompt_tokens = p->count, .read_seconds = ttt__seconds() - start};
     }
@@ -59,9 +59,9 @@ static pjrt_status *choose(generating *g, int *going)
         g->tokens[i] = -1;
         if (out->end != TTT_GOES_ON)
             continue;
-        PJRT_TRY(ttt_writing_next(g->writings[i], g->logits + i * g->vocab, g->sink, g->ctx,
-                                  &g->tokens[i], &out->end));
-        out->tokens = ttt_writing_count(g->writings[i]);
+        PJRT_TRY(ttt_text_stream_next(g->writings[i], g->logits + i * g->vocab, g->sink, g->ctx,
+                                      &g->tokens[i], &out->end));
+        out->tokens = ttt_text_stream_count(g->writings[i]);
         out->make_seconds = ttt__seconds() - g->begun;
         *going += out->end == TTT_GOES_ON;
     }
@@ -106,7 +106,7 @@ pjrt_status *ttt_generate(ttt_engine *engine, const ttt_tokenizer *tokenizer,
     if (st == NULL)
         st = make(&g);
     for (int i = 0; g.writings != NULL && i < g.n; i++)
-        ttt_writing_free(g.writings[i]);
+        ttt_text_stream_free(g.writings[i]);
     free(g.writings);
     free(g.logits);
     free(g.tokens);

@@ -49,7 +49,7 @@ bool ttt__part_grows(const char *name)
     return ends_with(name, ".keys") || ends_with(name, ".values");
 }
 
-int ttt__state_find(const ttt_state *state, const char *name)
+int ttt__sequence_state_find(const ttt_state *state, const char *name)
 {
     for (int i = 0; i < state->count; i++) {
         if (strcmp(state->parts[i].name, name) == 0)
@@ -146,10 +146,10 @@ static const char *read_about(const json_t *header, ttt_state_about *about)
 {
     const char *type = json_string_value(json_object_get(header, "type"));
     const json_t *position = json_object_get(header, "position");
-    const json_t *place = json_object_get(header, "place");
+    const json_t *mb_offset = json_object_get(header, "place");
     about->mixer = read_mixer(json_string_value(json_object_get(header, "mixer")));
     about->position = json_integer_value(position);
-    about->place = json_integer_value(place);
+    about->mb_offset = json_integer_value(mb_offset);
     if (about->mixer == NULL)
         return "mixer";
     if (!read_hash(json_string_value(json_object_get(header, "model")), about->model))
@@ -158,7 +158,7 @@ static const char *read_about(const json_t *header, ttt_state_about *about)
         return "type";
     if (!json_is_integer(position) || about->position < 0 || about->position > INT32_MAX)
         return "position";
-    if (!json_is_integer(place) || about->place < 0 || about->place > about->position)
+    if (!json_is_integer(mb_offset) || about->mb_offset < 0 || about->mb_offset > about->position)
         return "place";
     return json_is_array(json_object_get(header, "parts")) ? NULL : "parts";
 }
@@ -173,7 +173,7 @@ static pjrt_status *read_parts(ttt_state *s, const char *name, size_t offset)
         return PJRT_NO_MEMORY(call);
     for (size_t i = 0; i < count; i++) {
         const json_t *item = json_array_get(list, i);
-        ttt__part *part = &s->parts[s->count++];
+        ttt__state_array *part = &s->parts[s->count++];
         part->name = json_string_value(json_object_get(item, "name"));
         if (part->name == NULL || !read_shape(json_object_get(item, "shape"), &part->shape) ||
             !part_size(&part->shape, &part->size))
@@ -244,7 +244,8 @@ static pjrt_status *adopt(const char *name, unsigned char *image, size_t size, t
     return st;
 }
 
-pjrt_status *ttt__state_parse(const char *name, unsigned char *image, size_t size, ttt_state **out)
+pjrt_status *ttt__sequence_state_parse(const char *name, unsigned char *image, size_t size,
+                                       ttt_state **out)
 {
     *out = NULL;
     pjrt_status *st = check_image(name, image, size);
@@ -257,7 +258,7 @@ pjrt_status *ttt__state_parse(const char *name, unsigned char *image, size_t siz
 /* ---- making ------------------------------------------------------------------------------------
  */
 
-static json_t *part_json(const ttt__part *part)
+static json_t *part_json(const ttt__state_array *part)
 {
     json_t *shape = json_array();
     bool ok = shape != NULL;
@@ -269,7 +270,7 @@ static json_t *part_json(const ttt__part *part)
     return NULL;
 }
 
-static char *header_text(const ttt_state_about *about, const ttt__part *parts, int count)
+static char *header_text(const ttt_state_about *about, const ttt__state_array *parts, int count)
 {
     char model[33];
     snprintf(model, sizeof model, "%016llx%016llx", (unsigned long long)about->model[0],
@@ -283,15 +284,15 @@ static char *header_text(const ttt_state_about *about, const ttt__part *parts, i
     json_t *header =
         ok ? json_pack("{s:s, s:s, s:s, s:I, s:I, s:o}", "mixer", about->mixer, "model", model,
                        "type", "f32", "position", (json_int_t)about->position, "place",
-                       (json_int_t)about->place, "parts", list)
+                       (json_int_t)about->mb_offset, "parts", list)
            : NULL;
     char *text = header == NULL ? NULL : json_dumps(header, JSON_COMPACT);
     json_decref(header);
     return text;
 }
 
-pjrt_status *ttt__state_new(const ttt_state_about *about, const ttt__part *parts, int count,
-                            ttt_state **out)
+pjrt_status *ttt__sequence_state_new(const ttt_state_about *about, const ttt__state_array *parts,
+                                     int count, ttt_state **out)
 {
     *out = NULL;
     char *text = header_text(about, parts, count);
@@ -315,11 +316,11 @@ pjrt_status *ttt__state_new(const ttt_state_about *about, const ttt__part *parts
 pjrt_status *ttt_state_moved(const ttt_state *state, int64_t position, ttt_state **out)
 {
     *out = NULL;
-    if (position < state->about.place || position > INT32_MAX)
+    if (position < state->about.mb_offset || position > INT32_MAX)
         return PJRT_FAIL(INVALID_ARGUMENT, call, "a state cannot stand after %lld tokens",
                          (long long)position);
     ttt_state_about about = state->about;
-    ttt__part *parts = calloc((size_t)state->count + 1, sizeof *parts);
+    ttt__state_array *parts = calloc((size_t)state->count + 1, sizeof *parts);
     if (parts == NULL)
         return PJRT_NO_MEMORY(call);
     about.position = position;
@@ -328,11 +329,12 @@ pjrt_status *ttt_state_moved(const ttt_state *state, int64_t position, ttt_state
         if (ttt__part_grows(parts[i].name))
             parts[i].shape.dims[1] = position;
     }
-    pjrt_status *st = ttt__state_new(&about, parts, state->count, out);
+    pjrt_status *st = ttt__sequence_state_new(&about, parts, state->count, out);
     free(parts);
     for (int i = 0; st == NULL && i < state->count; i++) {
         size_t from = state->parts[i].size, to = (*out)->parts[i].size;
-        memcpy(ttt__state_data(*out, i), ttt__state_data(state, i), from < to ? from : to);
+        memcpy(ttt__sequence_state_data(*out, i), ttt__sequence_state_data(state, i),
+               from < to ? from : to);
     }
     if (st == NULL)
         ttt__image_seal((*out)->image, (*out)->size);
@@ -353,11 +355,11 @@ static float rounded(float x)
 
 pjrt_status *ttt_state_rounded(const ttt_state *state, ttt_state **out)
 {
-    PJRT_TRY(ttt__state_new(&state->about, state->parts, state->count, out));
+    PJRT_TRY(ttt__sequence_state_new(&state->about, state->parts, state->count, out));
     for (int i = 0; i < state->count; i++) {
-        const ttt__part *part = &state->parts[i];
-        memcpy(ttt__state_data(*out, i), ttt__state_data(state, i), part->size);
-        float *values = ttt__state_data(*out, i);
+        const ttt__state_array *part = &state->parts[i];
+        memcpy(ttt__sequence_state_data(*out, i), ttt__sequence_state_data(state, i), part->size);
+        float *values = ttt__sequence_state_data(*out, i);
         for (size_t k = 0; part->shape.type == HLO_F32 && k < part->size / sizeof *values; k++)
             values[k] = rounded(values[k]);
     }

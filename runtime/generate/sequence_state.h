@@ -7,11 +7,11 @@
 enum { TTT__STATE_VERSION = 1 };
 
 /* One array of a state, f32. */
-typedef struct ttt__part {
-    const char *name; /* as in ttt_states */
+typedef struct ttt__state_array {
+    const char *name; /* as in ttt_state_table */
     hlo_shape shape;
     size_t offset, size; /* bytes in the image */
-} ttt__part;
+} ttt__state_array;
 
 /* A file's bytes, and what is where in them. Position and place are in `about` alone; sums of
  * gradients on the boundary of a mini-batch are nowhere. */
@@ -19,26 +19,27 @@ struct ttt_state {
     ttt_state_about about;
     unsigned char *image;
     size_t size;
-    ttt__part *parts;
+    ttt__state_array *parts;
     int count;
     void *header; /* JSON, which has the names */
 };
 
 /* A state whose parts are zero; of `parts` only names and shapes count. To be filled in, then
  * sealed. */
-PJRT_MUST_CHECK pjrt_status *ttt__state_new(const ttt_state_about *about, const ttt__part *parts,
-                                            int count, ttt_state **out);
-static inline void *ttt__state_data(const ttt_state *state, int index)
+PJRT_MUST_CHECK pjrt_status *ttt__sequence_state_new(const ttt_state_about *about,
+                                                     const ttt__state_array *parts, int count,
+                                                     ttt_state **out);
+static inline void *ttt__sequence_state_data(const ttt_state *state, int index)
 {
     return state->image + state->parts[index].offset;
 }
 /* The hash at the end of an image becomes that of the rest. */
 void ttt__image_seal(unsigned char *image, size_t size);
 /* From a file's bytes, which it takes over, whatever happens; `name` is for messages. */
-PJRT_MUST_CHECK pjrt_status *ttt__state_parse(const char *name, unsigned char *image, size_t size,
-                                              ttt_state **out);
+PJRT_MUST_CHECK pjrt_status *ttt__sequence_state_parse(const char *name, unsigned char *image,
+                                                       size_t size, ttt_state **out);
 /* -1: there is none of that name. */
-int ttt__state_find(const ttt_state *state, const char *name);
+int ttt__sequence_state_find(const ttt_state *state, const char *name);
 /* Whether that part has a row for each token of the sequence, in dimension 1: attention's keys and
  * values. */
 bool ttt__part_grows(const char *name);

@@ -27,5 +27,5 @@ pjrt_status *ttt_state_read(const char *path, ttt_state **out)
     size_t size;
     *out = NULL;
     PJRT_TRY(ttt__file_read(path, SIZE_MAX / 4, &bytes, &size));
-    return ttt__state_parse(path, (unsigned char *)bytes, size, out);
+    return ttt__sequence_state_parse(path, (unsigned char *)bytes, size, out);
 }

@@ -10,7 +10,7 @@
 static const char call[] = "generate";
 enum { MOST_TOKENS = 256 };
 
-struct ttt_writing {
+struct ttt_text_stream {
     ttt_generate_options options;
     const ttt_tokenizer *tokenizer;
     int sequence;
@@ -47,7 +47,7 @@ static pjrt_status *check_stop(const char *stop)
     return NULL;
 }
 
-static pjrt_status *copy_stops(ttt_writing *w)
+static pjrt_status *copy_stops(ttt_text_stream *w)
 {
     w->stops = calloc((size_t)w->options.n_stops + 1, sizeof *w->stops);
     if (w->stops == NULL)
@@ -61,7 +61,7 @@ static pjrt_status *copy_stops(ttt_writing *w)
     return NULL;
 }
 
-static pjrt_status *prepare(ttt_writing *w, const ttt_tokenizer *tokenizer, int64_t vocab)
+static pjrt_status *prepare(ttt_text_stream *w, const ttt_tokenizer *tokenizer, int64_t vocab)
 {
     if (w->options.most < 0)
         return PJRT_FAIL(INVALID_ARGUMENT, call, "%lld tokens cannot be made",
@@ -74,11 +74,12 @@ static pjrt_status *prepare(ttt_writing *w, const ttt_tokenizer *tokenizer, int6
     return ttt_decoder_new(tokenizer, TTT_SKIP_SPECIALS, &w->decoder);
 }
 
-pjrt_status *ttt_writing_new(const ttt_tokenizer *tokenizer, int64_t vocab,
-                             const ttt_generate_options *options, int sequence, ttt_writing **out)
+pjrt_status *ttt_text_stream_new(const ttt_tokenizer *tokenizer, int64_t vocab,
+                                 const ttt_generate_options *options, int sequence,
+                                 ttt_text_stream **out)
 {
     *out = NULL;
-    ttt_writing *w = calloc(1, sizeof *w);
+    ttt_text_stream *w = calloc(1, sizeof *w);
     if (w == NULL)
         return PJRT_NO_MEMORY(call);
     w->options = *options;
@@ -87,13 +88,13 @@ pjrt_status *ttt_writing_new(const ttt_tokenizer *tokenizer, int64_t vocab,
     w->eos = options->ignore_eos ? -1 : ttt_tokenizer_info(tokenizer)->eos;
     pjrt_status *st = prepare(w, tokenizer, vocab);
     if (st != NULL)
-        ttt_writing_free(w);
+        ttt_text_stream_free(w);
     else
         *out = w;
     return st;
 }
 
-void ttt_writing_free(ttt_writing *w)
+void ttt_text_stream_free(ttt_text_stream *w)
 {
     if (w == NULL)
         return;
@@ -106,12 +107,12 @@ void ttt_writing_free(ttt_writing *w)
     free(w);
 }
 
-void ttt_writing_see(ttt_writing *w, const int32_t *tokens, int64_t count)
+void ttt_text_stream_see(ttt_text_stream *w, const int32_t *tokens, int64_t count)
 {
     ttt_sampler_see(w->sampler, tokens, count);
 }
 
-int64_t ttt_writing_count(const ttt_writing *w)
+int64_t ttt_text_stream_count(const ttt_text_stream *w)
 {
     return w->count;
 }
@@ -119,7 +120,7 @@ int64_t ttt_writing_count(const ttt_writing *w)
 /* ---- text --------------------------------------------------------------------------------------
  */
 
-static pjrt_status *add_text(ttt_writing *w, const char *text, size_t size)
+static pjrt_status *add_text(ttt_text_stream *w, const char *text, size_t size)
 {
     if (size > w->room - w->size) {
         size_t room = 2 * (w->size + size) + 64;
@@ -136,7 +137,7 @@ static pjrt_status *add_text(ttt_writing *w, const char *text, size_t size)
 }
 
 /* Where the first stop begins; the size of the text when there is none. */
-static size_t find_stop(const ttt_writing *w)
+static size_t find_stop(const ttt_text_stream *w)
 {
     size_t first = w->size;
     for (int i = 0; i < w->options.n_stops && w->size > 0; i++) {
@@ -148,7 +149,7 @@ static size_t find_stop(const ttt_writing *w)
 }
 
 /* How much of the text is certain: the rest may become a stop. */
-static size_t certain(const ttt_writing *w)
+static size_t certain(const ttt_text_stream *w)
 {
     for (size_t from = 0; from < w->size; from++) {
         for (int i = 0; i < w->options.n_stops; i++) {
@@ -160,8 +161,8 @@ static size_t certain(const ttt_writing *w)
 }
 
 /* Hands out the first `size` bytes, with the token. */
-static void hand_out(ttt_writing *w, size_t size, int32_t token, double logprob, ttt_text_sink sink,
-                     void *ctx)
+static void hand_out(ttt_text_stream *w, size_t size, int32_t token, double logprob,
+                     ttt_text_sink sink, void *ctx)
 {
     ttt_piece piece = {.sequence = w->sequence,
                        .text = size == 0 ? "" : w->text,
@@ -177,7 +178,7 @@ static void hand_out(ttt_writing *w, size_t size, int32_t token, double logprob,
 }
 
 /* What is left, once nothing more comes. */
-static pjrt_status *finish(ttt_writing *w, ttt_text_sink sink, void *ctx)
+static pjrt_status *finish(ttt_text_stream *w, ttt_text_sink sink, void *ctx)
 {
     const char *text;
     size_t size;
@@ -193,8 +194,8 @@ static pjrt_status *finish(ttt_writing *w, ttt_text_sink sink, void *ctx)
     return NULL;
 }
 
-static pjrt_status *take_token(ttt_writing *w, int32_t token, double logprob, ttt_text_sink sink,
-                               void *ctx)
+static pjrt_status *take_token(ttt_text_stream *w, int32_t token, double logprob,
+                               ttt_text_sink sink, void *ctx)
 {
     const char *text = "";
     size_t size = 0;
@@ -211,8 +212,8 @@ static pjrt_status *take_token(ttt_writing *w, int32_t token, double logprob, tt
     return NULL;
 }
 
-pjrt_status *ttt_writing_next(ttt_writing *w, const float *logits, ttt_text_sink sink, void *ctx,
-                              int32_t *token, ttt_end *end)
+pjrt_status *ttt_text_stream_next(ttt_text_stream *w, const float *logits, ttt_text_sink sink,
+                                  void *ctx, int32_t *token, ttt_end *end)
 {
     double logprob;
     *token = -1;

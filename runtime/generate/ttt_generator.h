@@ -42,7 +42,7 @@ typedef struct ttt_engine_options {
 typedef struct ttt_engine ttt_engine;
 /* `folder` as ttt_model_load takes it. Programs come from the place's cache when it has one; those
  * for reading are compiled when they are needed first. */
-PJRT_MUST_CHECK pjrt_status *ttt_engine_open(const ttt_place *place, const char *folder,
+PJRT_MUST_CHECK pjrt_status *ttt_engine_open(const ttt_devices *devices, const char *folder,
                                              const ttt_engine_options *options, ttt_engine **out);
 void ttt_engine_free(ttt_engine *engine);
 const ttt_config *ttt_engine_config(const ttt_engine *engine);
@@ -74,8 +74,8 @@ PJRT_MUST_CHECK pjrt_status *ttt_engine_step(ttt_engine *engine, const int32_t *
 typedef struct ttt_state ttt_state;
 
 typedef struct ttt_state_about {
-    int64_t position; /* tokens */
-    int64_t place;    /* of these, of the mini-batch that is not whole yet */
+    int64_t position;  /* tokens */
+    int64_t mb_offset; /* of these, of the mini-batch that is not whole yet */
     const char *mixer;
     uint64_t model[2]; /* hash of the model it belongs to: its network and its weights */
     int64_t bytes;     /* of its file */
@@ -170,21 +170,21 @@ typedef enum ttt_end {
 const char *ttt_end_name(ttt_end end); /* "length", "eos", "stop", "cancelled"; "" while it goes */
 
 /* One sequence in the making: from logits to the next token and its text. */
-typedef struct ttt_writing ttt_writing;
+typedef struct ttt_text_stream ttt_text_stream;
 /* `sequence` is what its pieces say. Stops that are empty or not UTF-8 are refused. Only tokens
  * that the tokenizer has are chosen, though models may have room for more. */
-PJRT_MUST_CHECK pjrt_status *ttt_writing_new(const ttt_tokenizer *tokenizer, int64_t vocab,
-                                             const ttt_generate_options *options, int sequence,
-                                             ttt_writing **out);
-void ttt_writing_free(ttt_writing *writing);
+PJRT_MUST_CHECK pjrt_status *ttt_text_stream_new(const ttt_tokenizer *tokenizer, int64_t vocab,
+                                                 const ttt_generate_options *options, int sequence,
+                                                 ttt_text_stream **out);
+void ttt_text_stream_free(ttt_text_stream *writing);
 /* Tokens of the prompt, for penalties. */
-void ttt_writing_see(ttt_writing *writing, const int32_t *tokens, int64_t count);
+void ttt_text_stream_see(ttt_text_stream *writing, const int32_t *tokens, int64_t count);
 /* Chooses what follows and hands out its text. `token` is what the engine is to be given next, -1
  * after EOS; then, or when `end` is not TTT_GOES_ON, there is nothing more to choose. */
-PJRT_MUST_CHECK pjrt_status *ttt_writing_next(ttt_writing *writing, const float *logits,
-                                              ttt_text_sink sink, void *ctx, int32_t *token,
-                                              ttt_end *end);
-int64_t ttt_writing_count(const ttt_writing *writing); /* tokens so far; EOS is none */
+PJRT_MUST_CHECK pjrt_status *ttt_text_stream_next(ttt_text_stream *writing, const float *logits,
+                                                  ttt_text_sink sink, void *ctx, int32_t *token,
+                                                  ttt_end *end);
+int64_t ttt_text_stream_count(const ttt_text_stream *writing); /* tokens so far; EOS is none */
 
 typedef struct ttt_prompt {
     const int32_t *tokens;

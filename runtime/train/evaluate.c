@@ -13,7 +13,7 @@ struct ttt_evaluator {
     ttt__losses *losses;
 };
 
-pjrt_status *ttt_evaluator_new(const ttt_place *place, const ttt_config *config,
+pjrt_status *ttt_evaluator_new(const ttt_devices *devices, const ttt_config *config,
                                const ttt_params *params, const ttt_evaluator_options *options,
                                ttt_evaluator **out)
 {
@@ -22,7 +22,7 @@ pjrt_status *ttt_evaluator_new(const ttt_place *place, const ttt_config *config,
     if (e == NULL)
         return PJRT_NO_MEMORY(call);
     e->options = *options;
-    pjrt_status *st = ttt__losses_new(place, config, params, options, &e->losses);
+    pjrt_status *st = ttt__losses_new(devices, config, params, options, &e->losses);
     if (st != NULL) {
         ttt_evaluator_free(e);
         return st;

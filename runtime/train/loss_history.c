@@ -7,30 +7,30 @@
 
 static const char call[] = "history";
 
-static int64_t room(const ttt__history *h)
+static int64_t room(const ttt__loss_history *h)
 {
     return h->window + 2;
 }
 
-static float *at(const ttt__history *h, int64_t step)
+static float *at(const ttt__loss_history *h, int64_t step)
 {
     return h->values + step % room(h) * TTT__FIGURES;
 }
 
-pjrt_status *ttt__history_new(int64_t window, ttt__history *out)
+pjrt_status *ttt__loss_history_new(int64_t window, ttt__loss_history *out)
 {
-    *out = (ttt__history){.window = window};
+    *out = (ttt__loss_history){.window = window};
     out->values = calloc((size_t)room(out) * TTT__FIGURES, sizeof *out->values);
     return out->values == NULL ? PJRT_NO_MEMORY(call) : NULL;
 }
 
-void ttt__history_free(ttt__history *history)
+void ttt__loss_history_free(ttt__loss_history *history)
 {
     free(history->values);
-    *history = (ttt__history){0};
+    *history = (ttt__loss_history){0};
 }
 
-void ttt__history_add(ttt__history *h, float loss, float norm)
+void ttt__loss_history_add(ttt__loss_history *h, float loss, float norm)
 {
     float *values = at(h, ++h->last);
     values[TTT__LOSS] = loss;
@@ -39,8 +39,8 @@ void ttt__history_add(ttt__history *h, float loss, float norm)
         h->kept++;
 }
 
-bool ttt__history_about(const ttt__history *h, int64_t step, int which, double *mean,
-                        double *deviation)
+bool ttt__loss_history_about(const ttt__loss_history *h, int64_t step, int which, double *mean,
+                             double *deviation)
 {
     double sum = 0, squares = 0;
     int64_t n = 0, first = step - h->window + 1;
@@ -65,21 +65,21 @@ bool ttt__history_about(const ttt__history *h, int64_t step, int which, double *
     return true;
 }
 
-void ttt__history_limits(const ttt__history *h, int64_t step, double spike,
-                         float limits[TTT__FIGURES])
+void ttt__loss_history_limits(const ttt__loss_history *h, int64_t step, double spike,
+                              float limits[TTT__FIGURES])
 {
     for (int i = 0; i < TTT__FIGURES; i++) {
         double mean, deviation;
         limits[i] = INFINITY;
-        if (spike > 0 && ttt__history_about(h, step, i, &mean, &deviation))
+        if (spike > 0 && ttt__loss_history_about(h, step, i, &mean, &deviation))
             limits[i] = (float)(mean + spike * deviation);
     }
 }
 
-double ttt__history_z(const ttt__history *h, int64_t step, int which, double value)
+double ttt__loss_history_z(const ttt__loss_history *h, int64_t step, int which, double value)
 {
     double mean, deviation;
-    if (!ttt__history_about(h, step, which, &mean, &deviation) || deviation == 0)
+    if (!ttt__loss_history_about(h, step, which, &mean, &deviation) || deviation == 0)
         return NAN;
     return (value - mean) / deviation;
 }
@@ -87,7 +87,7 @@ double ttt__history_z(const ttt__history *h, int64_t step, int which, double val
 /* ---- on disk: bits of floats, so that infinities and NaN come back too -------------------------
  */
 
-json_t *ttt__history_json(const ttt__history *h)
+json_t *ttt__loss_history_json(const ttt__loss_history *h)
 {
     json_t *list = json_array();
     for (int64_t s = h->last - h->kept + 1; s <= h->last; s++) {
@@ -101,7 +101,7 @@ json_t *ttt__history_json(const ttt__history *h)
                      (json_int_t)h->last, "bits", list);
 }
 
-pjrt_status *ttt__history_parse(ttt__history *h, const json_t *json)
+pjrt_status *ttt__loss_history_parse(ttt__loss_history *h, const json_t *json)
 {
     const json_t *bits = json_object_get(json, "bits");
     int64_t last = json_integer_value(json_object_get(json, "last"));
@@ -122,7 +122,7 @@ pjrt_status *ttt__history_parse(ttt__history *h, const json_t *json)
                 (uint32_t)json_integer_value(json_array_get(bits, (size_t)(s * TTT__FIGURES + i)));
             memcpy(&values[i], &word, sizeof word);
         }
-        ttt__history_add(h, values[TTT__LOSS], values[TTT__NORM]);
+        ttt__loss_history_add(h, values[TTT__LOSS], values[TTT__NORM]);
     }
     return NULL;
 }

@@ -16,31 +16,32 @@
 
 enum { TTT__LOSS, TTT__NORM, TTT__FIGURES };
 
-typedef struct ttt__history {
+typedef struct ttt__loss_history {
     int64_t window;
     int64_t last;  /* the newest step, from 1 on; 0: none */
     int64_t kept;  /* how many up to it are known, at most window + 2 */
     float *values; /* [window + 2, TTT__FIGURES], step s at s mod (window + 2) */
-} ttt__history;
+} ttt__loss_history;
 
-PJRT_MUST_CHECK pjrt_status *ttt__history_new(int64_t window, ttt__history *out);
-void ttt__history_free(ttt__history *history);
+PJRT_MUST_CHECK pjrt_status *ttt__loss_history_new(int64_t window, ttt__loss_history *out);
+void ttt__loss_history_free(ttt__loss_history *history);
 /* Step `last` + 1. */
-void ttt__history_add(ttt__history *history, float loss, float norm);
+void ttt__loss_history_add(ttt__loss_history *history, float loss, float norm);
 
 /* Mean and standard deviation of the finite values of the `window` steps up to `step`; false while
  * there are not that many steps, or hardly any finite ones. */
-bool ttt__history_about(const ttt__history *history, int64_t step, int which, double *mean,
-                        double *deviation);
+bool ttt__loss_history_about(const ttt__loss_history *history, int64_t step, int which,
+                             double *mean, double *deviation);
 /* The largest loss and norm that are no spike, from the steps up to `step`; infinite where nothing
  * is known, or `spike` is 0. */
-void ttt__history_limits(const ttt__history *history, int64_t step, double spike,
-                         float limits[TTT__FIGURES]);
+void ttt__loss_history_limits(const ttt__loss_history *history, int64_t step, double spike,
+                              float limits[TTT__FIGURES]);
 /* How many deviations a value is from the mean of the steps up to `step`; NaN when not known. */
-double ttt__history_z(const ttt__history *history, int64_t step, int which, double value);
+double ttt__loss_history_z(const ttt__loss_history *history, int64_t step, int which, double value);
 
 /* As JSON, exactly, and back. Another window than the one it was kept for is refused. */
-json_t *ttt__history_json(const ttt__history *history);
-PJRT_MUST_CHECK pjrt_status *ttt__history_parse(ttt__history *history, const json_t *json);
+json_t *ttt__loss_history_json(const ttt__loss_history *history);
+PJRT_MUST_CHECK pjrt_status *ttt__loss_history_parse(ttt__loss_history *history,
+                                                     const json_t *json);
 
 #endif

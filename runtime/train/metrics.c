@@ -1,7 +1,7 @@
 /* metrics.jsonl, and the same figures for TensorBoard. */
 #include "runtime/train/metrics.h"
-#include "runtime/train/tensorboard.h"
 #include "runtime/base/files.h"
+#include "runtime/train/tensorboard.h"
 
 #include <errno.h>
 #include <math.h>

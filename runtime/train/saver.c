@@ -1,6 +1,6 @@
 /* Checkpoints written beside training: the state is copied, and a thread does the rest. */
-#include "runtime/device/internal.h"
 #include "runtime/base/threads.h"
+#include "runtime/device/internal.h"
 #include "runtime/train/train_arrays.h"
 
 #include <stdlib.h>
@@ -9,11 +9,12 @@
 static const char call[] = "checkpoint";
 
 struct ttt__saver {
-    ttt__store *store;
+    ttt__checkpoint_dir *store;
     const ttt_config *config;
     const ttt_params *params;
-    float **copies;     /* TTT__SETS x params, allocated when first needed and kept */
-    ttt__pieces pieces; /* of several processes instead: those of this one have their copies */
+    float **copies; /* TTT__SETS x params, allocated when first needed and kept */
+    ttt__checkpoint_shards
+        pieces; /* of several processes instead: those of this one have their copies */
     pthread_t thread;
     bool started;
     pthread_mutex_t mutex;
@@ -35,9 +36,10 @@ static void write_one(ttt__saver *s)
     snapshot.pieces = s->pieces.list;
     snapshot.n_pieces = s->pieces.count;
     double start = ttt__seconds();
-    s->last = (ttt__saved){.step = s->step, .failed = ttt__store_write(s->store, &snapshot)};
+    s->last =
+        (ttt__saved){.step = s->step, .failed = ttt__checkpoint_dir_write(s->store, &snapshot)};
     s->last.seconds = ttt__seconds() - start;
-    const pjrt_status *trouble = ttt__store_trouble(s->store);
+    const pjrt_status *trouble = ttt__checkpoint_dir_trouble(s->store);
     if (trouble != NULL)
         s->last.trouble = pjrt_status_copy(trouble);
 }
@@ -64,13 +66,13 @@ static void *work(void *ctx)
     return NULL;
 }
 
-static pjrt_status *copy_pieces(ttt__saver *s, const ttt__state *state)
+static pjrt_status *copy_pieces(ttt__saver *s, const ttt__train_arrays *state)
 {
     for (int i = 0; i < s->pieces.count; i++) {
-        ttt__piece *p = &s->pieces.list[i];
+        ttt__checkpoint_shard *p = &s->pieces.list[i];
         int rank = s->params->list[p->param].shape.rank;
         size_t size = (size_t)ttt__block_elements(&p->block, rank) * sizeof(float);
-        if (p->process != ttt_world_rank(state->place->world))
+        if (p->process != ttt_job_rank(state->devices->job))
             continue;
         if (p->values == NULL && (p->values = malloc(size + 1)) == NULL)
             return PJRT_NO_MEMORY(call);
@@ -83,8 +85,8 @@ static pjrt_status *copy_pieces(ttt__saver *s, const ttt__state *state)
 /* ---- life --------------------------------------------------------------------------------------
  */
 
-pjrt_status *ttt__saver_new(ttt__store *store, const ttt_config *config, const ttt_params *params,
-                            const ttt_place *place, ttt__saver **out)
+pjrt_status *ttt__saver_new(ttt__checkpoint_dir *store, const ttt_config *config,
+                            const ttt_params *params, const ttt_devices *devs, ttt__saver **out)
 {
     *out = NULL;
     ttt__saver *s = calloc(1, sizeof *s);
@@ -95,8 +97,8 @@ pjrt_status *ttt__saver_new(ttt__store *store, const ttt_config *config, const t
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->changed, NULL);
     pjrt_status *st = s->copies == NULL ? PJRT_NO_MEMORY(call) : NULL;
-    if (st == NULL && ttt_world_size(place->world) > 1)
-        st = ttt__pieces_new(place, params, &s->pieces);
+    if (st == NULL && ttt_job_size(devs->job) > 1)
+        st = ttt__checkpoint_shards_new(devs, params, &s->pieces);
     if (st == NULL)
         st = ttt__thread_start(&s->thread, work, s);
     s->started = st == NULL;
@@ -134,14 +136,14 @@ void ttt__saver_free(ttt__saver *s)
         free(s->copies[i]);
     for (int i = 0; i < s->pieces.count; i++)
         free(s->pieces.list[i].values);
-    ttt__pieces_free(&s->pieces);
+    ttt__checkpoint_shards_free(&s->pieces);
     free(s->copies);
     pthread_mutex_destroy(&s->mutex);
     pthread_cond_destroy(&s->changed);
     free(s);
 }
 
-static pjrt_status *copy_state(ttt__saver *s, const ttt__state *state)
+static pjrt_status *copy_state(ttt__saver *s, const ttt__train_arrays *state)
 {
     if (s->pieces.list != NULL)
         return copy_pieces(s, state);
@@ -162,7 +164,8 @@ static void wait_until_free(ttt__saver *s)
     pthread_mutex_unlock(&s->mutex);
 }
 
-pjrt_status *ttt__saver_put(ttt__saver *s, const ttt__state *state, int64_t step, json_t *training)
+pjrt_status *ttt__saver_put(ttt__saver *s, const ttt__train_arrays *state, int64_t step,
+                            json_t *training)
 {
     wait_until_free(s);
     pjrt_status *st = training == NULL ? PJRT_NO_MEMORY(call) : copy_state(s, state);

@@ -9,18 +9,19 @@
 
 #include "runtime/device/ttt_device.h"
 
-enum { TTT__VOTE_STOP, TTT__VOTE_SAVE, TTT__VOTE_COUNT };
+enum { TTT__AGREE_STOP, TTT__AGREE_SAVE, TTT__AGREE_COUNT };
 
 typedef struct ttt__wishes {
-    int32_t of[TTT__VOTE_COUNT]; /* not 0: wished for */
+    int32_t of[TTT__AGREE_COUNT]; /* not 0: wished for */
 } ttt__wishes;
 
-typedef struct ttt__votes ttt__votes;
-PJRT_MUST_CHECK pjrt_status *ttt__votes_new(const ttt_place *place, ttt__votes **out);
-void ttt__votes_free(ttt__votes *votes);
-PJRT_MUST_CHECK pjrt_status *ttt__votes_cast(const ttt__votes *votes, const ttt__wishes *mine,
-                                             ttt_array **cast);
+typedef struct ttt__stop_and_save ttt__stop_and_save;
+PJRT_MUST_CHECK pjrt_status *ttt__stop_and_save_new(const ttt_devices *devices,
+                                                    ttt__stop_and_save **out);
+void ttt__stop_and_save_free(ttt__stop_and_save *votes);
+PJRT_MUST_CHECK pjrt_status *ttt__stop_and_save_cast(const ttt__stop_and_save *votes,
+                                                     const ttt__wishes *mine, ttt_array **cast);
 /* What anyone wished. */
-PJRT_MUST_CHECK pjrt_status *ttt__votes_read(const ttt_array *cast, ttt__wishes *all);
+PJRT_MUST_CHECK pjrt_status *ttt__stop_and_save_read(const ttt_array *cast, ttt__wishes *all);
 
 #endif

@@ -103,16 +103,16 @@ static void product(hlo_graph *g, void *ctx, hlo_val step, const hlo_val *carry,
     next[0] = hlo_matmul(g, carry[0], *(const hlo_val *)ctx);
 }
 
-static pjrt_status *products_program(const ttt_place *place, ttt_program **out)
+static pjrt_status *products_program(const ttt_devices *devices, ttt_program **out)
 {
     ttt_graph graph;
     *out = NULL;
-    PJRT_TRY(ttt_graph_new("peak", &place->mesh, &graph));
+    PJRT_TRY(ttt_graph_new("peak", &devices->mesh, &graph));
     hlo_val x = ttt_graph_param(&graph, "x", HLO_SHAPE(HLO_F32, EDGE, EDGE), HLO_SPEC(NULL)), y = x;
     hlo_scan(graph.g, product, &x, &y, 1, NULL, 0, NULL, 0,
              &(hlo_scan_options){.length = PRODUCTS});
     ttt_graph_result(&graph, "y", y, HLO_SPEC(NULL));
-    pjrt_status *st = ttt_program_compile(place, &graph, out);
+    pjrt_status *st = ttt_program_compile(devices, &graph, out);
     ttt_graph_free(&graph);
     return st;
 }
@@ -142,34 +142,35 @@ static pjrt_status *time_products(const ttt_program *program, ttt_array *x, doub
 
 /* Virtual devices share the processor's cores, and each does the same products here: together they
  * are as fast as one that has all cores. */
-static pjrt_status *measured_peak(const ttt_place *place, double *flops)
+static pjrt_status *measured_peak(const ttt_devices *devices, double *flops)
 {
     ttt_program *program;
     ttt_array *x = NULL;
     double seconds = 0;
-    PJRT_TRY(products_program(place, &program));
+    PJRT_TRY(products_program(devices, &program));
     pjrt_status *st =
-        ttt_array_make(place, HLO_SHAPE(HLO_F32, EDGE, EDGE), HLO_SPEC(NULL), zeros, NULL, &x);
+        ttt_array_make(devices, HLO_SHAPE(HLO_F32, EDGE, EDGE), HLO_SPEC(NULL), zeros, NULL, &x);
     if (st == NULL)
         st = time_products(program, x, &seconds);
     if (st == NULL && seconds > 0)
-        *flops = 2.0 * EDGE * EDGE * EDGE * PRODUCTS * place->n_devices / seconds;
+        *flops = 2.0 * EDGE * EDGE * EDGE * PRODUCTS * devices->n_devices / seconds;
     ttt_array_free(x);
     ttt_program_free(program);
     return st;
 }
 
-pjrt_status *ttt_place_peak(const ttt_place *place, hlo_type type, double *flops, bool *measured)
+pjrt_status *ttt_devices_peak(const ttt_devices *devices, hlo_type type, double *flops,
+                              bool *measured)
 {
-    const pjrt_device *device = pjrt_client_device(place->client, 0);
+    const pjrt_device *device = pjrt_client_device(devices->client, 0);
     *flops = 0;
     *measured = false;
     if (device == NULL)
         return PJRT_FAIL(INTERNAL, call, "the place has no device");
-    if (strcmp(pjrt_client_platform(place->client), "cpu") == 0) {
+    if (strcmp(pjrt_client_platform(devices->client), "cpu") == 0) {
         *measured = true;
-        return measured_peak(place, flops);
+        return measured_peak(devices, flops);
     }
-    *flops = table_peak(pjrt_device_kind(device), type) * place->n_devices;
+    *flops = table_peak(pjrt_device_kind(device), type) * devices->n_devices;
     return NULL;
 }

@@ -11,7 +11,7 @@ static const char call[] = "evaluate";
 enum { INNER = 4 }; /* losses of a learner, as in ttt_diagnostics */
 
 struct ttt__losses {
-    const ttt_place *place;
+    const ttt_devices *devices;
     const ttt_params *params;
     ttt_evaluator_options options;
     int64_t span;   /* tokens of one run of `stream` */
@@ -26,28 +26,29 @@ struct ttt__losses {
 /* ---- programs ----------------------------------------------------------------------------------
  */
 
-static pjrt_status *compile(const ttt__losses *l, const ttt_config *config, ttt_task_kind kind,
+static pjrt_status *compile(const ttt__losses *l, const ttt_config *config, ttt_program_kind kind,
                             int64_t time, ttt_program **out)
 {
-    ttt_task task = {.kind = kind,
-                     .batch = l->options.batch,
-                     .time = time,
-                     .context = l->options.time,
-                     .form = l->options.path == TTT_EVAL_PRIMAL ? TTT_FORM_PRIMAL : TTT_FORM_DUAL,
-                     .compute = l->options.compute,
-                     .calls = ttt_place_calls(l->place),
-                     .diagnostics = kind == TTT_TASK_LOSSES && l->layers > 0};
-    return ttt_task_compile_for(&task, l->place, config, l->params, out);
+    ttt_program_desc desc = {.kind = kind,
+                             .batch = l->options.batch,
+                             .time = time,
+                             .context = l->options.time,
+                             .form = l->options.path == TTT_EVAL_PRIMAL ? TTT_FORM_PRIMAL
+                                                                        : TTT_FORM_DUAL,
+                             .compute = l->options.compute,
+                             .calls = ttt_devices_kernels(l->devices),
+                             .diagnostics = kind == TTT_PROGRAM_LOSSES && l->layers > 0};
+    return ttt_compile_program_for(&desc, l->devices, config, l->params, out);
 }
 
 static pjrt_status *compile_spans(ttt__losses *l, const ttt_config *config)
 {
-    PJRT_TRY(compile(l, config, TTT_TASK_START, 1, &l->start));
+    PJRT_TRY(compile(l, config, TTT_PROGRAM_START, 1, &l->start));
     l->n_states = l->start->n_results;
     if (l->spans > 0)
-        PJRT_TRY(compile(l, config, TTT_TASK_STREAM, l->span, &l->stream));
+        PJRT_TRY(compile(l, config, TTT_PROGRAM_STREAM, l->span, &l->stream));
     if (l->spans * l->span < l->options.time)
-        PJRT_TRY(compile(l, config, TTT_TASK_DECODE, 1, &l->decode));
+        PJRT_TRY(compile(l, config, TTT_PROGRAM_DECODE, 1, &l->decode));
     return NULL;
 }
 
@@ -72,18 +73,18 @@ static pjrt_status *choose_spans(ttt__losses *l, const ttt_config *config)
 static pjrt_status *open_losses(ttt__losses *l, const ttt_config *config)
 {
     const ttt_evaluator_options *o = &l->options;
-    ttt_task task = {.kind = TTT_TASK_LOSSES, .batch = o->batch, .time = o->time};
-    PJRT_TRY(ttt_task_batch_spec(&task, &l->place->mesh, &l->spec));
+    ttt_program_desc desc = {.kind = TTT_PROGRAM_LOSSES, .batch = o->batch, .time = o->time};
+    PJRT_TRY(ttt_program_batch_spec(&desc, &l->devices->mesh, &l->spec));
     if (o->path == TTT_EVAL_DUAL || o->path == TTT_EVAL_PRIMAL) {
         bool learns = ttt_mixer_learns(config->mixer) && o->path == TTT_EVAL_DUAL;
         l->layers = o->diagnostics && learns ? config->n_layers : 0;
-        return compile(l, config, TTT_TASK_LOSSES, o->time, &l->whole);
+        return compile(l, config, TTT_PROGRAM_LOSSES, o->time, &l->whole);
     }
     PJRT_TRY(choose_spans(l, config));
     return compile_spans(l, config);
 }
 
-pjrt_status *ttt__losses_new(const ttt_place *place, const ttt_config *config,
+pjrt_status *ttt__losses_new(const ttt_devices *devices, const ttt_config *config,
                              const ttt_params *params, const ttt_evaluator_options *options,
                              ttt__losses **out)
 {
@@ -92,7 +93,7 @@ pjrt_status *ttt__losses_new(const ttt_place *place, const ttt_config *config,
     if (l == NULL)
         return PJRT_NO_MEMORY(call);
     *l = (ttt__losses){
-        .place = place, .params = params, .options = *options, .vocab = config->vocab_size};
+        .devices = devices, .params = params, .options = *options, .vocab = config->vocab_size};
     pjrt_status *st = open_losses(l, config);
     if (st != NULL) {
         ttt__losses_free(l);
@@ -142,7 +143,7 @@ static pjrt_status *upload(const passage *p, const int32_t *from, int64_t first,
                           : HLO_SHAPE(HLO_S32, batch, count);
     for (int64_t i = 0; i < batch; i++)
         memcpy(p->ids + i * count, from + i * time + first, (size_t)count * sizeof *p->ids);
-    return ttt_array_upload(p->l->place, shape, p->l->spec, p->ids, out);
+    return ttt_array_upload(p->l->devices, shape, p->l->spec, p->ids, out);
 }
 
 /* Runs a program on times [first, first + count); its states, if it has any, take the place of

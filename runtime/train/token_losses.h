@@ -6,7 +6,7 @@
 #include "runtime/train/ttt_trainer.h"
 
 typedef struct ttt__losses ttt__losses;
-PJRT_MUST_CHECK pjrt_status *ttt__losses_new(const ttt_place *place, const ttt_config *config,
+PJRT_MUST_CHECK pjrt_status *ttt__losses_new(const ttt_devices *devices, const ttt_config *config,
                                              const ttt_params *params,
                                              const ttt_evaluator_options *options,
                                              ttt__losses **out);

@@ -7,27 +7,28 @@
 
 static const char call[] = "train";
 
-static pjrt_status *new_state(const ttt_place *place, const ttt_params *params, ttt__state *out)
+static pjrt_status *new_state(const ttt_devices *devices, const ttt_params *params,
+                              ttt__train_arrays *out)
 {
-    *out = (ttt__state){place, params, NULL, TTT__SETS * params->count + 1};
+    *out = (ttt__train_arrays){devices, params, NULL, TTT__SETS * params->count + 1};
     out->arrays = calloc((size_t)out->n, sizeof(ttt_array *));
     if (out->arrays == NULL)
         return PJRT_NO_MEMORY(call);
-    return ttt_mesh_check(&place->mesh, params);
+    return ttt_mesh_check(&devices->mesh, params);
 }
 
-void ttt__state_free(ttt__state *state)
+void ttt__train_arrays_free(ttt__train_arrays *state)
 {
     for (int i = 0; state->arrays != NULL && i < state->n; i++)
         ttt_array_free(state->arrays[i]);
     free(state->arrays);
-    *state = (ttt__state){0};
+    *state = (ttt__train_arrays){0};
 }
 
-static pjrt_status *put_step(ttt__state *state, int64_t step)
+static pjrt_status *put_step(ttt__train_arrays *state, int64_t step)
 {
     int32_t count = (int32_t)step;
-    return ttt_array_upload(state->place, HLO_SCALAR(HLO_S32), HLO_SPEC(NULL), &count,
+    return ttt_array_upload(state->devices, HLO_SCALAR(HLO_S32), HLO_SPEC(NULL), &count,
                             &state->arrays[state->n - 1]);
 }
 
@@ -65,15 +66,15 @@ static pjrt_status *read_block(void *ctx, const ttt_block *block, void *out)
 }
 
 /* Only the blocks of this process are read. */
-static pjrt_status *load_one(ttt__state *state, int index, const ttt_tensors *tensors)
+static pjrt_status *load_one(ttt__train_arrays *state, int index, const ttt_tensors *tensors)
 {
     int i = index % state->params->count;
     const ttt_param *p = &state->params->list[i];
-    return ttt_array_make(state->place, p->shape, p->spec, read_block,
+    return ttt_array_make(state->devices, p->shape, p->spec, read_block,
                           &(reading){state->params, i, tensors}, &state->arrays[index]);
 }
 
-static pjrt_status *load_set(ttt__state *state, int set, const ttt_tensors *tensors)
+static pjrt_status *load_set(ttt__train_arrays *state, int set, const ttt_tensors *tensors)
 {
     ttt_error error;
     if (!ttt_params_match(state->params, tensors, &error))
@@ -83,34 +84,35 @@ static pjrt_status *load_set(ttt__state *state, int set, const ttt_tensors *tens
     return NULL;
 }
 
-pjrt_status *ttt__state_start(const ttt_place *place, const ttt_params *params, uint64_t seed,
-                              const ttt_tensors *weights, ttt__state *out)
+pjrt_status *ttt__train_arrays_start(const ttt_devices *devices, const ttt_params *params,
+                                     uint64_t seed, const ttt_tensors *weights,
+                                     ttt__train_arrays *out)
 {
-    pjrt_status *st = new_state(place, params, out);
+    pjrt_status *st = new_state(devices, params, out);
     if (st == NULL && weights != NULL)
         st = load_set(out, 0, weights);
     for (int i = 0; st == NULL && i < TTT__SETS * params->count; i++) {
         const ttt_param *p = &params->list[i % params->count];
         if (out->arrays[i] == NULL)
-            st = ttt_array_make(place, p->shape, p->spec, fill,
+            st = ttt_array_make(devices, p->shape, p->spec, fill,
                                 &(filling){p, i >= params->count, seed}, &out->arrays[i]);
     }
     if (st == NULL)
         st = put_step(out, 0);
     if (st != NULL)
-        ttt__state_free(out);
+        ttt__train_arrays_free(out);
     return st;
 }
 
-pjrt_status *ttt__state_load(const ttt_place *place, const ttt_params *params,
-                             const ttt__checkpoint *checkpoint, ttt__state *out)
+pjrt_status *ttt__train_arrays_load(const ttt_devices *devices, const ttt_params *params,
+                                    const ttt__checkpoint *checkpoint, ttt__train_arrays *out)
 {
-    pjrt_status *st = new_state(place, params, out);
+    pjrt_status *st = new_state(devices, params, out);
     for (int set = 0; st == NULL && set < TTT__SETS; set++)
         st = load_set(out, set, checkpoint->sets[set]);
     if (st == NULL)
         st = put_step(out, checkpoint->step);
     if (st != NULL)
-        ttt__state_free(out);
+        ttt__train_arrays_free(out);
     return st;
 }

@@ -8,35 +8,39 @@
 /* ---- on devices --------------------------------------------------------------------------------
  */
 
-typedef struct ttt__state {
-    const ttt_place *place;
+typedef struct ttt__train_arrays {
+    const ttt_devices *devices;
     const ttt_params *params;
     ttt_array **arrays; /* parameters, first and second moments, the count of steps */
     int n;
-} ttt__state;
+} ttt__train_arrays;
 
 /* As a seed makes it, or a model's weights (NULL: the seed's) with nothing learnt of moments; and
  * as a checkpoint has it. On failure what was made is freed. */
-PJRT_MUST_CHECK pjrt_status *ttt__state_start(const ttt_place *place, const ttt_params *params,
-                                              uint64_t seed, const ttt_tensors *weights,
-                                              ttt__state *out);
-PJRT_MUST_CHECK pjrt_status *ttt__state_load(const ttt_place *place, const ttt_params *params,
-                                             const ttt__checkpoint *checkpoint, ttt__state *out);
-void ttt__state_free(ttt__state *state);
+PJRT_MUST_CHECK pjrt_status *ttt__train_arrays_start(const ttt_devices *devs,
+                                                     const ttt_params *params, uint64_t seed,
+                                                     const ttt_tensors *weights,
+                                                     ttt__train_arrays *out);
+PJRT_MUST_CHECK pjrt_status *ttt__train_arrays_load(const ttt_devices *devs,
+                                                    const ttt_params *params,
+                                                    const ttt__checkpoint *checkpoint,
+                                                    ttt__train_arrays *out);
+void ttt__train_arrays_free(ttt__train_arrays *state);
 
 /* ---- on the way to disk ------------------------------------------------------------------------
  */
 
 /* Who saves what of a state in a job: the pieces of all processes, without values, the same list in
  * each; and the device of the mesh that each is copied from. */
-typedef struct ttt__pieces {
-    ttt__piece *list;
+typedef struct ttt__checkpoint_shards {
+    ttt__checkpoint_shard *list;
     int *devices;
     int count;
-} ttt__pieces;
-PJRT_MUST_CHECK pjrt_status *ttt__pieces_new(const ttt_place *place, const ttt_params *params,
-                                             ttt__pieces *out);
-void ttt__pieces_free(ttt__pieces *pieces); /* not the values */
+} ttt__checkpoint_shards;
+PJRT_MUST_CHECK pjrt_status *ttt__checkpoint_shards_new(const ttt_devices *devs,
+                                                        const ttt_params *params,
+                                                        ttt__checkpoint_shards *out);
+void ttt__checkpoint_shards_free(ttt__checkpoint_shards *pieces); /* not the values */
 
 /* One that ended, or why it did not. */
 typedef struct ttt__saved {
@@ -50,14 +54,14 @@ typedef struct ttt__saved {
 /* A thread that writes checkpoints from a copy of the state on the host; of several processes each
  * has one, and copies its own share. */
 typedef struct ttt__saver ttt__saver;
-PJRT_MUST_CHECK pjrt_status *ttt__saver_new(ttt__store *store, const ttt_config *config,
-                                            const ttt_params *params, const ttt_place *place,
+PJRT_MUST_CHECK pjrt_status *ttt__saver_new(ttt__checkpoint_dir *store, const ttt_config *config,
+                                            const ttt_params *params, const ttt_devices *devs,
                                             ttt__saver **out);
 /* Waits for what is under way. */
 void ttt__saver_free(ttt__saver *saver);
 /* Copies the state, which may move on when this returns, and has it written. Waits for the one
  * before first. `training` is taken over. */
-PJRT_MUST_CHECK pjrt_status *ttt__saver_put(ttt__saver *saver, const ttt__state *state,
+PJRT_MUST_CHECK pjrt_status *ttt__saver_put(ttt__saver *saver, const ttt__train_arrays *state,
                                             int64_t step, json_t *training);
 /* The outcome of the last one, once: false when it was told already or is not known yet; `wait`
  * for it. */

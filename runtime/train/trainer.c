@@ -69,10 +69,10 @@ static pjrt_status *open_data(ttt_trainer *t)
  */
 
 /* Bytes that a device may use; 0: not known. The CPU's devices share what the machine has free. */
-static int64_t memory_limit(const ttt_place *place)
+static int64_t memory_limit(const ttt_devices *devs)
 {
     pjrt_device_memory memory;
-    pjrt_status *st = pjrt_device_memory_stats(pjrt_client_device(place->client, 0), &memory);
+    pjrt_status *st = pjrt_device_memory_stats(pjrt_client_device(devs->client, 0), &memory);
     bool told = st == NULL && memory.limit > 0;
     pjrt_status_free(st);
     if (told)
@@ -85,7 +85,7 @@ static int64_t memory_limit(const ttt_place *place)
         ;
     if (file != NULL)
         fclose(file);
-    return kib * 1024 / place->n_mine;
+    return kib * 1024 / devs->n_mine;
 }
 
 /* Largest arrays of the state, as one device has them. */
@@ -107,7 +107,7 @@ static void name_largest(const ttt_trainer *t, char *text, size_t size)
             break;
         used += (size_t)snprintf(text + used, size - used, "%s%s %.2f GB", k == 0 ? "" : ", ",
                                  t->params->list[which].name,
-                                 1e-9 * 12 * (double)most / t->place->n_devices);
+                                 1e-9 * 12 * (double)most / t->devices->n_devices);
         below = most;
     }
 }
@@ -157,7 +157,7 @@ static pjrt_status *forecast(ttt_trainer *t)
     t->plan.needed = m->arguments + m->results - m->alias + m->temp + m->code;
     if (m->peak > t->plan.needed)
         t->plan.needed = m->peak;
-    t->plan.limit = memory_limit(t->place);
+    t->plan.limit = memory_limit(t->devices);
     /* The state is there already when a run has begun to count its memory: only the plan asks. */
     if (t->plan.limit > 0 && t->plan.needed > t->plan.limit)
         return too_large(t);
@@ -170,18 +170,19 @@ static pjrt_status *forecast(ttt_trainer *t)
 static pjrt_status *compile_step(ttt_trainer *t)
 {
     const ttt_trainer_options *o = &t->options;
-    ttt_task task = {.kind = TTT_TASK_TRAIN,
-                     .batch = t->plan.batch,
-                     .time = t->plan.time,
-                     .compute = o->compute,
-                     .remat = o->remat,
-                     .calls = o->no_kernels ? TTT_CALL_NONE : ttt_place_calls(t->place),
-                     .resets = o->resets,
-                     .recipe = &o->recipe,
-                     .train = {.accumulation = o->accumulation, .limits = true},
-                     .places = &t->at};
+    ttt_program_desc desc = {.kind = TTT_PROGRAM_TRAIN,
+                             .batch = t->plan.batch,
+                             .time = t->plan.time,
+                             .compute = o->compute,
+                             .remat = o->remat,
+                             .calls =
+                                 o->no_kernels ? TTT_KERNEL_NONE : ttt_devices_kernels(t->devices),
+                             .resets = o->resets,
+                             .recipe = &o->recipe,
+                             .train = {.accumulation = o->accumulation, .limits = true},
+                             .places = &t->at};
     double start = ttt__seconds();
-    PJRT_TRY(ttt_task_compile_for(&task, t->place, &o->config, t->params, &t->program));
+    PJRT_TRY(ttt_compile_program_for(&desc, t->devices, &o->config, t->params, &t->program));
     t->plan.compile_seconds = ttt__seconds() - start;
     t->plan.cached = t->program->cached;
     return forecast(t);
@@ -195,7 +196,7 @@ static pjrt_status *compile_evaluation(ttt_trainer *t)
                                      .compute = o->compute,
                                      .diagnostics = true,
                                      .masked_label = o->recipe.masked_label};
-    return ttt_evaluator_new(t->place, &o->config, t->params, &options, &t->evaluator);
+    return ttt_evaluator_new(t->devices, &o->config, t->params, &options, &t->evaluator);
 }
 
 static pjrt_status *compile(ttt_trainer *t)
@@ -205,9 +206,10 @@ static pjrt_status *compile(ttt_trainer *t)
     if (t->validation != NULL && !t->options.dry)
         PJRT_TRY(compile_evaluation(t));
     if (t->plan.processes > 1 && !t->options.dry)
-        PJRT_TRY(ttt__votes_new(t->place, &t->votes));
+        PJRT_TRY(ttt__stop_and_save_new(t->devices, &t->votes));
     t->plan.flops_per_token = ttt_flops_per_token(&t->options.config, t->params, t->plan.time);
-    PJRT_TRY(ttt_place_peak(t->place, t->options.compute, &t->plan.peak, &t->plan.peak_measured));
+    PJRT_TRY(
+        ttt_devices_peak(t->devices, t->options.compute, &t->plan.peak, &t->plan.peak_measured));
     t->now.compile = ttt__seconds() - start;
     return NULL;
 }
@@ -260,8 +262,8 @@ static pjrt_status *start_state(ttt_trainer *t)
     ttt_tensors *weights = o->start == NULL ? NULL : ttt_tensors_open(o->start, &error);
     if (o->start != NULL && weights == NULL)
         return ttt_failed(&error);
-    pjrt_status *st =
-        ttt__state_start(t->place, t->params, (uint64_t)o->recipe.seed, weights, &t->state);
+    pjrt_status *st = ttt__train_arrays_start(t->devices, t->params, (uint64_t)o->recipe.seed,
+                                              weights, &t->state);
     ttt_tensors_free(weights);
     return st;
 }
@@ -269,8 +271,9 @@ static pjrt_status *start_state(ttt_trainer *t)
 static pjrt_status *restore(ttt_trainer *t, const ttt__checkpoint *checkpoint)
 {
     double start = ttt__seconds();
-    PJRT_TRY(checkpoint == NULL ? start_state(t)
-                                : ttt__state_load(t->place, t->params, checkpoint, &t->state));
+    PJRT_TRY(checkpoint == NULL
+                 ? start_state(t)
+                 : ttt__train_arrays_load(t->devices, t->params, checkpoint, &t->state));
     t->now.restore += ttt__seconds() - start;
     return NULL;
 }
@@ -279,12 +282,12 @@ static pjrt_status *restore(ttt_trainer *t, const ttt__checkpoint *checkpoint)
 static pjrt_status *take_folder(ttt_trainer *t)
 {
     const ttt_trainer_options *o = &t->options;
-    ttt__store_options keep = {.keep = o->keep, .milestone = o->milestone, .world = o->world};
+    ttt__checkpoint_dir_options keep = {.keep = o->keep, .milestone = o->milestone, .job = o->job};
     if (t->first) {
         PJRT_TRY(ttt__folder_make(o->run));
         PJRT_TRY(ttt__lock_take(o->run, &t->lock));
     }
-    return ttt__store_open(t->checkpoints, &keep, &t->store);
+    return ttt__checkpoint_dir_open(t->checkpoints, &keep, &t->store);
 }
 
 static pjrt_status *begin_folder(ttt_trainer *t)
@@ -302,7 +305,7 @@ static pjrt_status *begin_run(ttt_trainer *t)
 {
     if (t->first)
         PJRT_TRY(begin_folder(t));
-    PJRT_TRY(ttt__saver_new(t->store, &t->options.config, t->params, t->place, &t->saver));
+    PJRT_TRY(ttt__saver_new(t->store, &t->options.config, t->params, t->devices, &t->saver));
     return ttt__trainer_load(t);
 }
 
@@ -314,15 +317,15 @@ static pjrt_status *open_place(ttt_trainer *t)
     const ttt_trainer_options *o = &t->options;
     ttt_error error;
     PJRT_TRY(
-        ttt_place_open_world(o->plugin == NULL ? "cpu" : o->plugin, &o->mesh, o->world, &t->place));
+        ttt_devices_open_job(o->plugin == NULL ? "cpu" : o->plugin, &o->mesh, o->job, &t->devices));
     if (o->cache != NULL)
-        PJRT_TRY(ttt_place_cache(t->place, o->cache));
+        PJRT_TRY(ttt_devices_cache(t->devices, o->cache));
     t->params = ttt_params_new(&o->config, TTT_STACKED, &error);
     if (t->params == NULL)
         return ttt_failed(&error);
     t->plan.parameters = t->params->elements;
-    t->plan.devices = t->place->n_devices;
-    t->plan.device = pjrt_device_kind(pjrt_client_device(t->place->client, 0));
+    t->plan.devices = t->devices->n_devices;
+    t->plan.device = pjrt_device_kind(pjrt_client_device(t->devices->client, 0));
     return NULL;
 }
 
@@ -331,7 +334,7 @@ static pjrt_status *prepare(ttt_trainer *t)
     const ttt_trainer_options *o = &t->options;
     PJRT_TRY(check_options(o));
     PJRT_TRY(ttt__path_join(o->run, "checkpoints", t->checkpoints));
-    PJRT_TRY(ttt__history_new(o->window, &t->history));
+    PJRT_TRY(ttt__loss_history_new(o->window, &t->history));
     PJRT_TRY(open_data(t));
     return o->dry ? NULL : take_folder(t);
 }
@@ -340,16 +343,16 @@ static pjrt_status *prepare(ttt_trainer *t)
  * has failed: then all have. */
 static pjrt_status *open_trainer(ttt_trainer *t, ttt__checkpoint **checkpoint)
 {
-    ttt__meetings *all = &t->meetings;
-    PJRT_TRY(ttt__meet(all, prepare(t)));
+    ttt__agreements *all = &t->meetings;
+    PJRT_TRY(ttt__agree(all, prepare(t)));
     PJRT_TRY(ttt__trainer_compare(t));
-    PJRT_TRY(ttt__meet(all, recall(t, checkpoint)));
-    PJRT_TRY(ttt__meet(all, open_place(t)));
-    PJRT_TRY(ttt__meet(all, compile(t)));
+    PJRT_TRY(ttt__agree(all, recall(t, checkpoint)));
+    PJRT_TRY(ttt__agree(all, open_place(t)));
+    PJRT_TRY(ttt__agree(all, compile(t)));
     if (t->options.dry)
         return NULL;
-    PJRT_TRY(ttt__meet(all, restore(t, *checkpoint)));
-    return ttt__meet(all, begin_run(t));
+    PJRT_TRY(ttt__agree(all, restore(t, *checkpoint)));
+    return ttt__agree(all, begin_run(t));
 }
 
 pjrt_status *ttt_trainer_new(const ttt_trainer_options *options, ttt_trainer **out)
@@ -360,9 +363,9 @@ pjrt_status *ttt_trainer_new(const ttt_trainer_options *options, ttt_trainer **o
         return PJRT_NO_MEMORY(call);
     const ttt_recipe *recipe = &options->recipe;
     t->options = *options;
-    t->meetings = (ttt__meetings){.world = options->world, .name = "train"};
-    t->first = ttt_world_rank(options->world) == 0;
-    t->plan.processes = ttt_world_size(options->world);
+    t->meetings = (ttt__agreements){.job = options->job, .name = "train"};
+    t->first = ttt_job_rank(options->job) == 0;
+    t->plan.processes = ttt_job_size(options->job);
     t->begun = t->last_save = ttt__seconds();
     t->saved_step = -1;
     t->last_loss = NAN;
@@ -392,7 +395,7 @@ void ttt_trainer_free(ttt_trainer *t)
     if (t == NULL)
         return;
     ttt__saver_free(t->saver);
-    ttt__votes_free(t->votes);
+    ttt__stop_and_save_free(t->votes);
     ttt__metrics_free(t->metrics);
     ttt_loader_free(t->loader);
     free(t->row_at);
@@ -400,15 +403,15 @@ void ttt_trainer_free(ttt_trainer *t)
                             t->pending.votes};
     for (int i = 0; i < 5; i++)
         ttt_array_free(pending[i]);
-    ttt__state_free(&t->state);
-    ttt__history_free(&t->history);
+    ttt__train_arrays_free(&t->state);
+    ttt__loss_history_free(&t->history);
     ttt_evaluator_free(t->evaluator);
     ttt_program_free(t->program);
     ttt_params_free(t->params);
-    ttt_place_free(t->place);
+    ttt_devices_free(t->devices);
     ttt_dataset_free(t->validation);
     ttt_dataset_free(t->train);
-    ttt__store_free(t->store);
+    ttt__checkpoint_dir_free(t->store);
     ttt__lock_free(t->lock);
     free(t);
 }

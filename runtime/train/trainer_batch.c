@@ -24,9 +24,9 @@ static pjrt_status *mark_rows(ttt_trainer *t)
     ttt_sharded ids = batch_array(t, HLO_S32);
     for (int64_t i = 0; i < t->plan.batch; i++)
         t->row_at[i] = -1;
-    for (int d = t->place->first; d < t->place->first + t->place->n_mine; d++) {
+    for (int d = t->devices->first; d < t->devices->first + t->devices->n_mine; d++) {
         ttt_block block;
-        PJRT_TRY(ttt_mesh_block(&t->place->mesh, &ids.shape, &ids.spec, d, &block));
+        PJRT_TRY(ttt_mesh_block(&t->devices->mesh, &ids.shape, &ids.spec, d, &block));
         for (int64_t p = block.start[0]; p < block.limit[0]; p++) {
             for (int64_t r = block.start[1]; r < block.limit[1]; r++)
                 t->row_at[p * ids.shape.dims[1] + r] = 0;
@@ -84,16 +84,16 @@ static pjrt_status *copy_rows(void *ctx, const ttt_block *block, void *out)
     return NULL;
 }
 
-static pjrt_status *put_rows(ttt_trainer *t, int place, hlo_type type, const void *data,
+static pjrt_status *put_rows(ttt_trainer *t, int devices, hlo_type type, const void *data,
                              ttt__step_inputs *out)
 {
     ttt_sharded array = batch_array(t, type);
     loaded from = {t, data, (size_t)hlo_type_bits(type) / 8};
-    if (place < 0)
+    if (devices < 0)
         return NULL;
-    PJRT_TRY(ttt_array_make(t->place, array.shape, array.spec, copy_rows, &from,
+    PJRT_TRY(ttt_array_make(t->devices, array.shape, array.spec, copy_rows, &from,
                             &out->list[out->count]));
-    out->places[out->count++] = place;
+    out->places[out->count++] = devices;
     return NULL;
 }
 
@@ -101,10 +101,10 @@ static pjrt_status *put_rows(ttt_trainer *t, int place, hlo_type type, const voi
 static pjrt_status *put_limits(ttt_trainer *t, ttt__step_inputs *out)
 {
     float limits[TTT__FIGURES];
-    ttt__history_limits(&t->history, t->step - 1, t->options.spike, limits);
+    ttt__loss_history_limits(&t->history, t->step - 1, t->options.spike, limits);
     if (t->at.limits < 0)
         return NULL;
-    PJRT_TRY(ttt_array_upload(t->place, HLO_SHAPE(HLO_F32, TTT__FIGURES), HLO_SPEC(NULL), limits,
+    PJRT_TRY(ttt_array_upload(t->devices, HLO_SHAPE(HLO_F32, TTT__FIGURES), HLO_SPEC(NULL), limits,
                               &out->list[out->count]));
     out->places[out->count++] = t->at.limits;
     return NULL;

@@ -5,9 +5,9 @@
 
 #include "runtime/train/loss_history.h"
 #include "runtime/train/metrics.h"
+#include "runtime/train/stop_and_save.h"
 #include "runtime/train/train_arrays.h"
 #include "runtime/train/ttt_trainer.h"
-#include "runtime/train/stop_and_save.h"
 
 /* What is queued, and whose result is not read yet. */
 typedef struct ttt__pending {
@@ -30,25 +30,25 @@ struct ttt_trainer {
     ttt_train_plan plan;
     double begun; /* on the clock */
     bool first;   /* of several processes the one that keeps the folder */
-    ttt_place *place;
+    ttt_devices *devices;
     ttt_params *params;
     ttt_dataset *train, *validation; /* validation: NULL when there is none */
     ttt_loader *loader;
     int64_t *row_at; /* [batch]: which row of the loader's it is; -1: another process's */
-    ttt_train_places at;
+    ttt_train_args at;
     ttt_program *program;
     ttt_evaluator *evaluator; /* NULL: no evaluation */
-    ttt__meetings meetings;
-    ttt__votes *votes;   /* of several processes */
-    ttt__wishes decided; /* by all, with the last step that was read */
+    ttt__agreements meetings;
+    ttt__stop_and_save *votes; /* of several processes */
+    ttt__wishes decided;       /* by all, with the last step that was read */
     ttt__lock *lock;
-    ttt__store *store;
+    ttt__checkpoint_dir *store;
     ttt__saver *saver;
     ttt__metrics *metrics;
     char checkpoints[4096]; /* the folder */
 
-    ttt__state state;
-    ttt__history history;
+    ttt__train_arrays state;
+    ttt__loss_history history;
     int64_t step;     /* of `state`: steps queued */
     int64_t position; /* rows drawn */
     int64_t skipped, in_a_row;
@@ -66,7 +66,7 @@ struct ttt_trainer {
 };
 
 /* Tells the one who listens. */
-void ttt__trainer_hear(const ttt_trainer *t, const ttt_event *event);
+void ttt__trainer_emit(const ttt_trainer *t, const ttt_event *event);
 void ttt__trainer_note(const ttt_trainer *t, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -16,7 +16,7 @@ static const char call[] = "train";
 /* ---- listeners ---------------------------------------------------------------------------------
  */
 
-void ttt__trainer_hear(const ttt_trainer *t, const ttt_event *event)
+void ttt__trainer_emit(const ttt_trainer *t, const ttt_event *event)
 {
     if (t->options.hear != NULL && t->first)
         t->options.hear(t->options.ctx, event);
@@ -29,7 +29,7 @@ void ttt__trainer_note(const ttt_trainer *t, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    ttt__trainer_hear(t, &(ttt_event){.kind = TTT_EVENT_NOTE,
+    ttt__trainer_emit(t, &(ttt_event){.kind = TTT_EVENT_NOTE,
                                       .step = t->step,
                                       .steps = t->options.recipe.steps,
                                       .text = text});
@@ -113,7 +113,7 @@ json_t *ttt__trainer_record(const ttt_trainer *t)
                      recipe_json(&o->recipe), "data", "folder", o->data, "hash", hash, "position",
                      (json_int_t)t->position, "resets", o->resets, "mesh", mesh_json(&o->mesh),
                      "compute", hlo_type_name(o->compute), "accumulation",
-                     (json_int_t)o->accumulation, "history", ttt__history_json(&t->history),
+                     (json_int_t)o->accumulation, "history", ttt__loss_history_json(&t->history),
                      "skipped", (json_int_t)t->skipped, "in_a_row", (json_int_t)t->in_a_row,
                      "seconds", seconds);
 }
@@ -165,7 +165,7 @@ pjrt_status *ttt__trainer_recall(ttt_trainer *t, const ttt__checkpoint *checkpoi
     const json_t *position = json_object_get(json_object_get(training, "data"), "position");
     PJRT_TRY(check_network(t, &checkpoint->config));
     PJRT_TRY(check_data(t, training));
-    PJRT_TRY(ttt__history_parse(&t->history, json_object_get(training, "history")));
+    PJRT_TRY(ttt__loss_history_parse(&t->history, json_object_get(training, "history")));
     if (!json_is_integer(position) || json_integer_value(position) < 0 ||
         t->history.last != checkpoint->step)
         return PJRT_FAIL(DATA_LOSS, call, "%s: its record of the run is not well formed",
@@ -217,12 +217,12 @@ pjrt_status *ttt__trainer_compare(ttt_trainer *t)
         XXH128_canonicalFromHash(&mine, XXH3_128bits(text, strlen(text)));
     free(text);
     first = mine;
-    PJRT_TRY(ttt__meet_told(&t->meetings, st, &first, sizeof first));
+    PJRT_TRY(ttt__agree_reported(&t->meetings, st, &first, sizeof first));
     if (memcmp(&mine, &first, sizeof mine) != 0)
         st = PJRT_FAIL(INVALID_ARGUMENT, call,
                        "started with other options or other data than the first process: all need "
                        "the same");
-    return ttt__meet(&t->meetings, st);
+    return ttt__agree(&t->meetings, st);
 }
 
 /* ---- in the folder -----------------------------------------------------------------------------
@@ -258,7 +258,7 @@ static json_t *environment(const ttt_trainer *t)
     struct tm utc;
     gethostname(host, sizeof host - 1);
     strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &utc));
-    const pjrt_client *client = t->place->client;
+    const pjrt_client *client = t->devices->client;
     return json_pack("{s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:i, s:i, s:I, s:s, s:s, s:o}", "time",
                      now, "host", host, "version", TTT_VERSION, "processors",
                      (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "platform",

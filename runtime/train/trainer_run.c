@@ -17,7 +17,7 @@ static bool told_to_stop(const ttt_trainer *t)
 /* Several processes stop when all know of it. */
 static bool stopping(const ttt_trainer *t)
 {
-    return t->votes == NULL ? told_to_stop(t) : t->decided.of[TTT__VOTE_STOP] != 0;
+    return t->votes == NULL ? told_to_stop(t) : t->decided.of[TTT__AGREE_STOP] != 0;
 }
 
 static bool save_is_late(const ttt_trainer *t)
@@ -33,7 +33,7 @@ static bool save_is_late(const ttt_trainer *t)
 static int64_t memory_in_use(const ttt_trainer *t)
 {
     pjrt_device_memory memory;
-    pjrt_status *st = pjrt_device_memory_stats(pjrt_client_device(t->place->client, 0), &memory);
+    pjrt_status *st = pjrt_device_memory_stats(pjrt_client_device(t->devices->client, 0), &memory);
     bool told = st == NULL && memory.in_use > 0;
     pjrt_status_free(st);
     if (told)
@@ -94,7 +94,7 @@ static pjrt_status *record_step(ttt_trainer *t, const ttt_step_figures *f)
     };
     PJRT_TRY(
         ttt__metrics_put(t->metrics, "train", step, figures, sizeof figures / sizeof *figures));
-    ttt__trainer_hear(t, &(ttt_event){.kind = TTT_EVENT_STEP,
+    ttt__trainer_emit(t, &(ttt_event){.kind = TTT_EVENT_STEP,
                                       .step = step,
                                       .steps = t->options.recipe.steps,
                                       .figures = f});
@@ -113,7 +113,7 @@ static pjrt_status *read_figures(const ttt__pending *p, ttt_step_figures *f, ttt
         PJRT_TRY(ttt_array_download(arrays[i], &values[i], sizeof values[i]));
     PJRT_TRY(ttt_array_download(p->skipped, &skipped, sizeof skipped));
     if (p->votes != NULL)
-        PJRT_TRY(ttt__votes_read(p->votes, decided));
+        PJRT_TRY(ttt__stop_and_save_read(p->votes, decided));
     *f = (ttt_step_figures){
         .loss = values[0], .norm = values[1], .rate = values[2], .skipped = skipped != 0};
     return NULL;
@@ -157,9 +157,9 @@ static pjrt_status *settle(ttt_trainer *t)
     f.mfu = t->plan.peak > 0 ? f.tokens_per_second * t->plan.flops_per_token / t->plan.peak : NAN;
     f.data_wait = t->now.data / (t->now.data + t->now.compute);
     f.memory = memory_in_use(t);
-    f.loss_z = ttt__history_z(&t->history, t->history.last, TTT__LOSS, f.loss);
-    f.norm_z = ttt__history_z(&t->history, t->history.last, TTT__NORM, f.norm);
-    ttt__history_add(&t->history, (float)f.loss, (float)f.norm);
+    f.loss_z = ttt__loss_history_z(&t->history, t->history.last, TTT__LOSS, f.loss);
+    f.norm_z = ttt__loss_history_z(&t->history, t->history.last, TTT__NORM, f.norm);
+    ttt__loss_history_add(&t->history, (float)f.loss, (float)f.norm);
     t->last_loss = f.loss;
     t->skipped += f.skipped;
     t->in_a_row = f.skipped ? t->in_a_row + 1 : 0;
@@ -204,9 +204,9 @@ static pjrt_status *vote(ttt_trainer *t)
     ttt__wishes mine = {{0}};
     if (t->votes == NULL)
         return NULL;
-    mine.of[TTT__VOTE_STOP] = told_to_stop(t);
-    mine.of[TTT__VOTE_SAVE] = t->first && save_is_late(t);
-    return ttt__votes_cast(t->votes, &mine, &t->pending.votes);
+    mine.of[TTT__AGREE_STOP] = told_to_stop(t);
+    mine.of[TTT__AGREE_SAVE] = t->first && save_is_late(t);
+    return ttt__stop_and_save_cast(t->votes, &mine, &t->pending.votes);
 }
 
 /* Queues a step, then reads the one before. */
@@ -252,7 +252,7 @@ static pjrt_status *tell_saved(ttt_trainer *t, ttt__saved *saved)
     checkpoint_path(t, saved->step, path);
     if (saved->failed == NULL) {
         t->saved_step = saved->step;
-        ttt__trainer_hear(t, &(ttt_event){.kind = TTT_EVENT_SAVED,
+        ttt__trainer_emit(t, &(ttt_event){.kind = TTT_EVENT_SAVED,
                                           .step = saved->step,
                                           .steps = t->options.recipe.steps,
                                           .text = path,
@@ -284,7 +284,7 @@ static pjrt_status *save(ttt_trainer *t)
     PJRT_TRY(hear_saver(t, true));
     PJRT_TRY(ttt__metrics_sync(t->metrics));
     PJRT_TRY(ttt__saver_put(t->saver, &t->state, t->step, ttt__trainer_record(t)));
-    t->decided.of[TTT__VOTE_SAVE] = 0;
+    t->decided.of[TTT__AGREE_SAVE] = 0;
     t->last_save = t->mark = ttt__seconds();
     t->last_stall = t->mark - start;
     t->now.save += t->last_stall;
@@ -346,7 +346,7 @@ static pjrt_status *evaluate(ttt_trainer *t)
     pjrt_status *st = NULL;
     if (!stopping(t)) { /* half of one would be another figure under the same name */
         st = record_evaluation(t, &e, seconds);
-        ttt__trainer_hear(t, &(ttt_event){.kind = TTT_EVENT_EVALUATED,
+        ttt__trainer_emit(t, &(ttt_event){.kind = TTT_EVENT_EVALUATED,
                                           .step = t->step,
                                           .steps = t->options.recipe.steps,
                                           .evaluation = &e,
@@ -363,7 +363,7 @@ static pjrt_status *evaluate(ttt_trainer *t)
 
 static bool save_is_due(const ttt_trainer *t)
 {
-    bool late = t->votes == NULL ? save_is_late(t) : t->decided.of[TTT__VOTE_SAVE] != 0;
+    bool late = t->votes == NULL ? save_is_late(t) : t->decided.of[TTT__AGREE_SAVE] != 0;
     return late || (t->options.save_every > 0 && t->step % t->options.save_every == 0);
 }
 

@@ -78,7 +78,7 @@ typedef struct ttt_evaluator_options {
 
 /* A program that gives every token's loss, and the bookkeeping around it. */
 typedef struct ttt_evaluator ttt_evaluator;
-PJRT_MUST_CHECK pjrt_status *ttt_evaluator_new(const ttt_place *place, const ttt_config *config,
+PJRT_MUST_CHECK pjrt_status *ttt_evaluator_new(const ttt_devices *devs, const ttt_config *config,
                                                const ttt_params *params,
                                                const ttt_evaluator_options *options,
                                                ttt_evaluator **out);
@@ -133,7 +133,7 @@ typedef struct ttt_trainer_options {
     const char *start; /* folder of a model whose weights a new run begins with; NULL: the seed's */
     const char *plugin; /* NULL: "cpu" */
     ttt_mesh mesh;
-    ttt_world *world;  /* NULL: one process; outlives the trainer */
+    ttt_job *job;      /* NULL: one process; outlives the trainer */
     const char *cache; /* folder of compiled programs; NULL: none */
     hlo_type compute;  /* f32 or bf16; parameters and moments are f32 */
     ttt_remat remat;
@@ -233,7 +233,7 @@ PJRT_MUST_CHECK pjrt_status *ttt_model_folder(const char *path, char **folder);
 double ttt_flops_per_token(const ttt_config *config, const ttt_params *params, int64_t time);
 /* FLOP/s of all devices of a place in products of that type: the maker's figure where the device is
  * known, measured on the CPU, else 0. */
-PJRT_MUST_CHECK pjrt_status *ttt_place_peak(const ttt_place *place, hlo_type type, double *flops,
-                                            bool *measured);
+PJRT_MUST_CHECK pjrt_status *ttt_devices_peak(const ttt_devices *devs, hlo_type type, double *flops,
+                                              bool *measured);
 
 #endif

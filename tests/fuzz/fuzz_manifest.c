@@ -15,7 +15,7 @@ static uint64_t look(const ttt__manifest *manifest)
         const ttt__manifest_file *file = &manifest->files.list[i];
         if (strchr(file->name, '/') != NULL || file->name[0] == '.' || file->name[0] == '\0')
             abort();
-        for (int64_t k = 0; k < ttt__digest_pieces(file->digest.size); k++)
+        for (int64_t k = 0; k < ttt__digest_chunks(file->digest.size); k++)
             sum += file->digest.pieces[k];
     }
     return sum;

@@ -11,7 +11,7 @@ static uint64_t look(const ttt_state *state)
     if (state->about.bytes != (int64_t)state->size || state->about.mixer == NULL)
         abort();
     for (int i = 0; i < state->count; i++) {
-        const unsigned char *data = ttt__state_data(state, i);
+        const unsigned char *data = ttt__sequence_state_data(state, i);
         sum += strlen(state->parts[i].name);
         for (size_t k = 0; k < state->parts[i].size; k++)
             sum += data[k];
@@ -29,7 +29,7 @@ static void try_state(const uint8_t *data, size_t size, int seal)
     if (seal)
         ttt__image_seal(copy, size);
     memcpy(again, copy, size);
-    pjrt_status *st = ttt__state_parse("it", copy, size, &state);
+    pjrt_status *st = ttt__sequence_state_parse("it", copy, size, &state);
     if (st != NULL) {
         if (pjrt_status_message(st)[0] == '\0' || state != NULL)
             abort();
@@ -37,7 +37,7 @@ static void try_state(const uint8_t *data, size_t size, int seal)
         free(again);
         return;
     }
-    if (ttt__state_parse("it", again, size, &back) != NULL || look(state) != look(back))
+    if (ttt__sequence_state_parse("it", again, size, &back) != NULL || look(state) != look(back))
         abort();
     ttt_state_free(back);
     ttt_state_free(state);

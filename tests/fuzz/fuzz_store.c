@@ -8,7 +8,7 @@
 enum { PROCESSES = 3, LINES = 4 };
 
 typedef struct game {
-    ttt_keeper *keeper;
+    ttt__coordinator *keeper;
     keeper_peer *lines[LINES];
     double now;
 } game;
@@ -34,7 +34,7 @@ static void settle(game *g)
             continue;
         read_answers(g->lines[i]);
         if (g->lines[i]->closing) {
-            ttt__keeper_disconnect(g->keeper, g->lines[i], "it was told to go", g->now);
+            ttt__coordinator_disconnect(g->keeper, g->lines[i], "it was told to go", g->now);
             g->lines[i] = NULL;
         }
     }
@@ -45,7 +45,7 @@ static void say(game *g, int line, const void *bytes, size_t size)
     if (g->lines[line] == NULL)
         return;
     ttt__bytes_add(&g->lines[line]->in, bytes, size);
-    ttt__keeper_receive(g->keeper, g->lines[line], g->now);
+    ttt__coordinator_receive(g->keeper, g->lines[line], g->now);
     settle(g);
 }
 
@@ -72,7 +72,7 @@ static size_t play(game *g, const uint8_t *data, size_t size)
     switch (data[0] / LINES % 8) {
     case 0:
         if (g->lines[line] == NULL)
-            g->lines[line] = ttt__keeper_connect(g->keeper, g->now);
+            g->lines[line] = ttt__coordinator_connect(g->keeper, g->now);
         join(g, line, data[1] % (PROCESSES + 1));
         return 2;
     case 1:
@@ -80,12 +80,12 @@ static size_t play(game *g, const uint8_t *data, size_t size)
         break;
     case 2:
         if (g->lines[line] != NULL)
-            ttt__keeper_disconnect(g->keeper, g->lines[line], "it went", g->now);
+            ttt__coordinator_disconnect(g->keeper, g->lines[line], "it went", g->now);
         g->lines[line] = NULL;
         return 2;
     case 3:
         g->now += data[1] * 0.1;
-        ttt__keeper_tick(g->keeper, g->now);
+        ttt__coordinator_tick(g->keeper, g->now);
         settle(g);
         return 2;
     default:
@@ -102,7 +102,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     game g = {0};
     keeper_options options = {"a secret", PROCESSES, NULL, 10, 5};
-    pjrt_status_free(ttt__keeper_new(&options, 0, &g.keeper));
+    pjrt_status_free(ttt__coordinator_new(&options, 0, &g.keeper));
     if (g.keeper == NULL)
         return 0;
     while (size >= 2) {
@@ -110,7 +110,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         data += used;
         size -= used;
     }
-    (void)ttt__keeper_done(g.keeper);
-    ttt__keeper_free(g.keeper);
+    (void)ttt__coordinator_done(g.keeper);
+    ttt__coordinator_free(g.keeper);
     return 0;
 }

@@ -179,7 +179,7 @@ static void finish_program(program *p, const char *name, float *out, size_t n, s
 
 typedef struct stepping {
     program *p;
-    const ttt_states *states;
+    const ttt_state_table *states;
     const hlo_val *start;
     bool resets;
 } stepping;
@@ -203,20 +203,21 @@ static void one_step(hlo_graph *g, void *ctx, hlo_val number, const hlo_val *car
 static hlo_val stepped(program *p, bool resets)
 {
     ttt_error error;
-    ttt_states *states = ttt_states_new(&p->config, TTT_SEPARATE, BATCH, p->time, p->type, &error);
+    ttt_state_table *states =
+        ttt_state_table_new(&p->config, TTT_SEPARATE, BATCH, p->time, p->type, &error);
     if (states == NULL)
         fail_msg("%s", error.message);
     hlo_val *start = calloc((size_t)(2 * states->count), sizeof *start), logits;
     assert_non_null(start);
     hlo_val *carry = start + states->count;
-    ttt_states_start(p->g, &p->net, states, start);
+    ttt_state_table_start(p->g, &p->net, states, start);
     memcpy(carry, start, (size_t)states->count * sizeof *carry);
     hlo_val in[2] = {hlo_transpose(p->g, p->tokens, HLO_DIMS(1, 0)),
                      hlo_transpose(p->g, p->resets, HLO_DIMS(1, 0))};
     stepping s = {p, states, start, resets};
     hlo_scan(p->g, one_step, &s, carry, states->count, in, 2, &logits, 1, NULL);
     free(start);
-    ttt_states_free(states);
+    ttt_state_table_free(states);
     return hlo_transpose(p->g, logits, HLO_DIMS(1, 0, 2));
 }
 

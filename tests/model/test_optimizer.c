@@ -465,7 +465,7 @@ typedef struct trainer {
     ttt_config config;
     ttt_recipe recipe;
     ttt_params *params;
-    ttt_train_places at;
+    ttt_train_args at;
     pjrt_executable *exe;
     int devices, n_state;
     pjrt_buffer **state; /* [devices][n_state] */
@@ -617,7 +617,7 @@ static pjrt_buffer *batch_piece(const trainer *t, int device, hlo_type type, uin
 
 static void batch_arguments(const trainer *t, int device, int number, pjrt_buffer **args)
 {
-    const ttt_train_places *at = &t->at;
+    const ttt_train_args *at = &t->at;
     int32_t tokens[BATCH], labels[BATCH];
     float weights[BATCH];
     for (int i = 0; i < BATCH; i++) {
@@ -650,7 +650,7 @@ typedef struct figures {
 /* Figures of every device are the same. */
 static void read_figures(const trainer *t, pjrt_buffer **results, figures *f)
 {
-    const ttt_train_places *at = &t->at;
+    const ttt_train_args *at = &t->at;
     for (int d = 0; d < t->devices; d++) {
         pjrt_buffer **own = results + d * at->n_results;
         assert_true(d == 0 || scalar(own[at->loss]) == f->loss);
@@ -895,7 +895,7 @@ static void refused_step(const char *mixer, const ttt_recipe *recipe, int64_t ac
 {
     ttt_config config;
     ttt_error error;
-    ttt_train_places at;
+    ttt_train_args at;
     assert_true(ttt_config_preset(&config, "tiny", mixer, "transformer", &error));
     ttt_params *params = ttt_params_new(&config, TTT_STACKED, &error);
     assert_non_null(params);

@@ -24,9 +24,9 @@
 typedef struct driver {
     const char *mode, *out, *plugin;
     int steps, die, stop, fail;
-    ttt_world_options world_options;
-    ttt_world *world;
-    ttt_place *place;
+    ttt_job_options world_options;
+    ttt_job *job;
+    ttt_devices *devices;
 } driver;
 
 /* ---- meet --------------------------------------------------------------------------------------
@@ -40,27 +40,27 @@ static pjrt_status *wrong(const char *what)
 /* Keys answer by a code alone; if somebody is lost, that is why. */
 static pjrt_status *wrong_key(driver *d, const char *what)
 {
-    pjrt_status *st = ttt_world_check(d->world);
+    pjrt_status *st = ttt_job_check(d->job);
     return st != NULL ? st : wrong(what);
 }
 
 static pjrt_status *meet_once(driver *d, int step)
 {
-    int rank = ttt_world_rank(d->world), size = ttt_world_size(d->world), told = rank == 0 ? 77 : 0;
+    int rank = ttt_job_rank(d->job), size = ttt_job_size(d->job), told = rank == 0 ? 77 : 0;
     char name[64], *value = NULL;
     void *all;
     size_t n;
     snprintf(name, sizeof name, "numbers %d", step);
-    PJRT_TRY(ttt_world_gather(d->world, name, &(int){rank * 10 + step}, sizeof(int), &all));
+    PJRT_TRY(ttt_job_gather(d->job, name, &(int){rank * 10 + step}, sizeof(int), &all));
     for (int i = 0; i < size; i++) {
         if (((int *)all)[i] != i * 10 + step)
             return wrong("a gathering");
     }
     free(all);
-    PJRT_TRY(ttt_world_broadcast(d->world, name, &told, sizeof told));
+    PJRT_TRY(ttt_job_broadcast(d->job, name, &told, sizeof told));
     if (told != 77)
         return wrong("a broadcast");
-    const pjrt_store *store = ttt_world_store(d->world);
+    const pjrt_store *store = ttt_job_kv(d->job);
     if (store == NULL)
         return NULL;
     char key[64];
@@ -74,19 +74,19 @@ static pjrt_status *meet_once(driver *d, int step)
         memcmp(value, "old", 3) != 0)
         return wrong_key(d, "a key of another");
     free(value);
-    return ttt_world_check(d->world);
+    return ttt_job_check(d->job);
 }
 
 static pjrt_status *meet(driver *d)
 {
     for (int i = 0; i < d->steps; i++) {
-        if (i == 2 && ttt_world_rank(d->world) == d->die)
+        if (i == 2 && ttt_job_rank(d->job) == d->die)
             raise(SIGKILL);
-        if (i == 2 && ttt_world_rank(d->world) == d->stop)
+        if (i == 2 && ttt_job_rank(d->job) == d->stop)
             raise(SIGSTOP);
         PJRT_TRY(meet_once(d, i));
     }
-    return ttt_world_barrier(d->world, "end");
+    return ttt_job_barrier(d->job, "end");
 }
 
 /* ---- collectives -------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ static const char collectives_program[] =
 static pjrt_status *run(driver *d, pjrt_executable *exe, const int64_t *dims, int rank)
 {
     enum { MOST = 16 };
-    int n = d->place->n_mine, results = pjrt_executable_num_results(exe);
+    int n = d->devices->n_mine, results = pjrt_executable_num_results(exe);
     int64_t size = 1;
     pjrt_buffer *in[MOST] = {0}, *out[MOST * MOST] = {0};
     char path[4096];
@@ -161,9 +161,9 @@ static pjrt_status *run(driver *d, pjrt_executable *exe, const int64_t *dims, in
     float *x = calloc((size_t)size, sizeof *x);
     for (int i = 0; i < n && st == NULL; i++) {
         for (int64_t j = 0; j < size; j++) /* sums of these are exact */
-            x[j] = (float)((d->place->first + i) * 31 % 8 + j % 61 - 30);
-        st = pjrt_buffer_from_host(pjrt_client_device(d->place->client, (size_t)i), PJRT_F32, dims,
-                                   rank, x, NULL, NULL, &in[i]);
+            x[j] = (float)((d->devices->first + i) * 31 % 8 + j % 61 - 30);
+        st = pjrt_buffer_from_host(pjrt_client_device(d->devices->client, (size_t)i), PJRT_F32,
+                                   dims, rank, x, NULL, NULL, &in[i]);
     }
     free(x);
     if (st == NULL)
@@ -171,7 +171,7 @@ static pjrt_status *run(driver *d, pjrt_executable *exe, const int64_t *dims, in
                           NULL);
     FILE *file = NULL;
     if (d->out != NULL) {
-        snprintf(path, sizeof path, "%s.%d", d->out, ttt_world_rank(d->world));
+        snprintf(path, sizeof path, "%s.%d", d->out, ttt_job_rank(d->job));
         file = fopen(path, "wb");
     }
     for (int i = 0; i < n * results && st == NULL; i++) {
@@ -194,17 +194,17 @@ static pjrt_status *run(driver *d, pjrt_executable *exe, const int64_t *dims, in
 static pjrt_status *compile(driver *d, const char *text, pjrt_executable **exe)
 {
     pjrt_compile_options options = {.replicas = 8,
-                                    .devices = d->place->ids,
-                                    .process = ttt_world_rank(d->world),
-                                    .num_processes = ttt_world_size(d->world)};
-    return pjrt_compile(d->place->client, pjrt_program_text(text), &options, exe);
+                                    .devices = d->devices->ids,
+                                    .process = ttt_job_rank(d->job),
+                                    .num_processes = ttt_job_size(d->job)};
+    return pjrt_compile(d->devices->client, pjrt_program_text(text), &options, exe);
 }
 
 static pjrt_status *open_place(driver *d, const char *text)
 {
     ttt_mesh mesh;
     PJRT_TRY(ttt_mesh_parse(text, &mesh));
-    return ttt_place_open_world(d->plugin, &mesh, d->world, &d->place);
+    return ttt_devices_open_job(d->plugin, &mesh, d->job, &d->devices);
 }
 
 static pjrt_status *collectives(driver *d)
@@ -224,11 +224,11 @@ static pjrt_status *steps(driver *d)
     PJRT_TRY(open_place(d, "data=8"));
     pjrt_status *st = compile(d, collectives_program, &exe);
     for (int i = 0; i < d->steps && st == NULL; i++) {
-        if (i == 2 && ttt_world_rank(d->world) == d->die)
+        if (i == 2 && ttt_job_rank(d->job) == d->die)
             raise(SIGKILL);
-        if (i == 2 && ttt_world_rank(d->world) == d->stop)
+        if (i == 2 && ttt_job_rank(d->job) == d->stop)
             raise(SIGSTOP);
-        if (i == 2 && ttt_world_rank(d->world) == d->fail)
+        if (i == 2 && ttt_job_rank(d->job) == d->fail)
             st = wrong("nothing, but this process");
         else
             st = run(d, exe, (int64_t[]){8, 16}, 2);
@@ -248,13 +248,13 @@ static pjrt_status *sharded(driver *d)
     ttt_graph graph;
     ttt_program *program = NULL;
     PJRT_TRY(open_place(d, "data=2,fsdp=2,model=2"));
-    PJRT_TRY(ttt_graph_new("sharded", &d->place->mesh, &graph));
+    PJRT_TRY(ttt_graph_new("sharded", &d->devices->mesh, &graph));
     hlo_val x =
         ttt_graph_param(&graph, "x", HLO_SHAPE(HLO_F32, 32, 16), HLO_SPEC("data+fsdp", "model"));
     hlo_val turned = hlo_transpose(graph.g, x, HLO_DIMS(1, 0));
     ttt_graph_result(&graph, "small", hlo_matmul(graph.g, turned, x), HLO_SPEC("model", "data"));
     ttt_graph_result(&graph, "large", hlo_matmul(graph.g, x, turned), HLO_SPEC("fsdp", "model"));
-    pjrt_status *st = ttt_program_compile(d->place, &graph, &program);
+    pjrt_status *st = ttt_program_compile(d->devices, &graph, &program);
     for (int i = 0; i < d->steps && st == NULL; i++)
         st = run(d, program->exe, (int64_t[]){8, 8}, 2);
     ttt_program_free(program);
@@ -302,9 +302,9 @@ int main(int argc, char **argv)
                 .die = -1,
                 .stop = -1,
                 .fail = -1,
-                .world_options = TTT_WORLD_DEFAULTS};
+                .world_options = TTT_JOB_DEFAULTS};
     read_flags(&d, argc, argv);
-    pjrt_status *st = ttt_world_open(&d.world_options, &d.world);
+    pjrt_status *st = ttt_job_open(&d.world_options, &d.job);
     if (st == NULL) {
         if (strcmp(d.mode, "meet") == 0)
             st = meet(&d);
@@ -317,8 +317,8 @@ int main(int argc, char **argv)
     }
     if (st != NULL)
         fprintf(stderr, "failed: %s\n", pjrt_status_text(st));
-    ttt_place_free(d.place);
-    ttt_world_free(d.world);
+    ttt_devices_free(d.devices);
+    ttt_job_free(d.job);
     pjrt_status_free(st);
     return st == NULL ? 0 : 3;
 }

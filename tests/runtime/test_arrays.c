@@ -8,28 +8,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static ttt_place *place_of(const char *text)
+static ttt_devices *place_of(const char *text)
 {
     ttt_mesh mesh;
-    ttt_place *place;
+    ttt_devices *devices;
     ASSERT_OK(ttt_mesh_parse(text, &mesh));
-    ASSERT_OK(ttt_place_open("cpu", &mesh, &place));
-    return place;
+    ASSERT_OK(ttt_devices_open("cpu", &mesh, &devices));
+    return devices;
 }
 
 static void parts_are_where_they_belong(void **state)
 {
     (void)state;
-    ttt_place *place = place_of("fsdp=2,model=2");
+    ttt_devices *devices = place_of("fsdp=2,model=2");
     int32_t whole[4][6], part[2][3], back[4][6];
     for (int i = 0; i < 24; i++)
         whole[i / 6][i % 6] = i;
     ttt_array *array;
-    ASSERT_OK(ttt_array_upload(place, HLO_SHAPE(HLO_S32, 4, 6), HLO_SPEC("fsdp", "model"), whole,
+    ASSERT_OK(ttt_array_upload(devices, HLO_SHAPE(HLO_S32, 4, 6), HLO_SPEC("fsdp", "model"), whole,
                                &array));
     for (int d = 0; d < 4; d++) {
         assert_ptr_equal(pjrt_buffer_device(array->parts[d]),
-                         pjrt_client_device(place->client, (size_t)d));
+                         pjrt_client_device(devices->client, (size_t)d));
         ASSERT_OK(pjrt_buffer_to_host(array->parts[d], part, sizeof part, NULL));
         for (int i = 0; i < 6; i++)
             assert_int_equal(part[i / 3][i % 3], whole[2 * (d / 2) + i / 3][3 * (d % 2) + i % 3]);
@@ -40,7 +40,7 @@ static void parts_are_where_they_belong(void **state)
     assert_memory_equal(back, whole, sizeof whole);
     ASSERT_FAILS(ttt_array_download(array, back, 4), INVALID_ARGUMENT, "96");
     ttt_array_free(array);
-    ttt_place_free(place);
+    ttt_devices_free(devices);
 }
 
 static void every_way_there_and_back(void **state)
@@ -50,44 +50,44 @@ static void every_way_there_and_back(void **state)
         {{NULL}},         {{"data"}},         {{NULL, NULL, "model"}},
         {{"data+model"}}, {{NULL, "data"}},   {{"model", NULL, "data"}},
         {{"fsdp"}},       {{"model", "data"}}};
-    ttt_place *place = place_of("model=2,data=2");
+    ttt_devices *devices = place_of("model=2,data=2");
     double whole[4 * 2 * 6], back[4 * 2 * 6];
     for (int i = 0; i < 48; i++)
         whole[i] = i / 7.0;
     for (size_t s = 0; s < sizeof specs / sizeof *specs; s++) {
         ttt_array *array;
-        ASSERT_OK(ttt_array_upload(place, HLO_SHAPE(HLO_F64, 4, 2, 6), specs[s], whole, &array));
+        ASSERT_OK(ttt_array_upload(devices, HLO_SHAPE(HLO_F64, 4, 2, 6), specs[s], whole, &array));
         memset(back, 0, sizeof back);
         ASSERT_OK(ttt_array_download(array, back, sizeof back));
         assert_memory_equal(back, whole, sizeof whole);
         ttt_array_free(array);
     }
     ttt_array *scalar, *uneven;
-    ASSERT_OK(ttt_array_upload(place, HLO_SCALAR(HLO_F64), HLO_SPEC(NULL), whole + 5, &scalar));
+    ASSERT_OK(ttt_array_upload(devices, HLO_SCALAR(HLO_F64), HLO_SPEC(NULL), whole + 5, &scalar));
     ASSERT_OK(ttt_array_download(scalar, back, sizeof *back));
     assert_true(back[0] == whole[5]);
     ttt_array_free(scalar);
     ASSERT_FAILS(
-        ttt_array_upload(place, HLO_SHAPE(HLO_F64, 3, 2), HLO_SPEC("data"), whole, &uneven),
+        ttt_array_upload(devices, HLO_SHAPE(HLO_F64, 3, 2), HLO_SPEC("data"), whole, &uneven),
         INVALID_ARGUMENT, "does not divide");
     assert_null(uneven);
-    ttt_place_free(place);
+    ttt_devices_free(devices);
 }
 
 /* As a process has it whose devices are the second half of the mesh. */
 static void parts_of_one_process(void **state)
 {
     (void)state;
-    ttt_place *place = place_of("fsdp=2,model=2");
+    ttt_devices *devices = place_of("fsdp=2,model=2");
     float whole[16], back[16], part[4];
     for (int i = 0; i < 16; i++)
         whole[i] = (float)i;
-    place->first = place->n_mine = 2;
+    devices->first = devices->n_mine = 2;
     ttt_array *split, *half, *same;
     hlo_shape shape = HLO_SHAPE(HLO_F32, 4, 4);
-    ASSERT_OK(ttt_array_upload(place, shape, HLO_SPEC("fsdp", "model"), whole, &split));
-    ASSERT_OK(ttt_array_upload(place, shape, HLO_SPEC("model"), whole, &half));
-    ASSERT_OK(ttt_array_upload(place, shape, HLO_SPEC(NULL), whole, &same));
+    ASSERT_OK(ttt_array_upload(devices, shape, HLO_SPEC("fsdp", "model"), whole, &split));
+    ASSERT_OK(ttt_array_upload(devices, shape, HLO_SPEC("model"), whole, &half));
+    ASSERT_OK(ttt_array_upload(devices, shape, HLO_SPEC(NULL), whole, &same));
     assert_null(split->parts[0]);
     assert_null(split->parts[1]);
     ASSERT_OK(pjrt_buffer_to_host(split->parts[3], part, sizeof part, NULL));
@@ -103,36 +103,36 @@ static void parts_of_one_process(void **state)
     ttt_array_free(split);
     ttt_array_free(half);
     ttt_array_free(same);
-    ttt_place_free(place);
+    ttt_devices_free(devices);
 }
 
 /* What one device wishes, all hear. */
 static void votes_are_heard(void **state)
 {
     (void)state;
-    ttt_place *place = place_of("model=2,data=2");
-    ttt__votes *votes;
+    ttt_devices *devices = place_of("model=2,data=2");
+    ttt__stop_and_save *votes;
     ttt_array *cast;
     ttt__wishes none = {{0}}, stop = {{0}}, all;
-    stop.of[TTT__VOTE_STOP] = 1;
-    ASSERT_OK(ttt__votes_new(place, &votes));
+    stop.of[TTT__AGREE_STOP] = 1;
+    ASSERT_OK(ttt__stop_and_save_new(devices, &votes));
     for (int i = 0; i < 2; i++) {
-        ASSERT_OK(ttt__votes_cast(votes, i == 0 ? &none : &stop, &cast));
-        ASSERT_OK(ttt__votes_read(cast, &all));
-        assert_int_equal(all.of[TTT__VOTE_STOP], i);
-        assert_int_equal(all.of[TTT__VOTE_SAVE], 0);
+        ASSERT_OK(ttt__stop_and_save_cast(votes, i == 0 ? &none : &stop, &cast));
+        ASSERT_OK(ttt__stop_and_save_read(cast, &all));
+        assert_int_equal(all.of[TTT__AGREE_STOP], i);
+        assert_int_equal(all.of[TTT__AGREE_SAVE], 0);
         ttt_array_free(cast);
     }
-    ttt__votes_free(votes);
-    ttt_place_free(place);
+    ttt__stop_and_save_free(votes);
+    ttt_devices_free(devices);
 }
 
 /* y = 2 x, and the sum of x; x is split by rows, y by columns. */
-static ttt_program *twice_and_sum(const ttt_place *place, bool donate)
+static ttt_program *twice_and_sum(const ttt_devices *devices, bool donate)
 {
     ttt_graph graph;
     ttt_program *program;
-    ASSERT_OK(ttt_graph_new("twice", &place->mesh, &graph));
+    ASSERT_OK(ttt_graph_new("twice", &devices->mesh, &graph));
     hlo_graph *g = graph.g;
     hlo_spec in = HLO_SPEC("data"), out = donate ? in : HLO_SPEC(NULL, "data+model");
     hlo_val x = ttt_graph_param(&graph, "x", HLO_SHAPE(HLO_F32, 4, 8), in);
@@ -140,19 +140,19 @@ static ttt_program *twice_and_sum(const ttt_place *place, bool donate)
     ttt_graph_result(&graph, "sum", hlo_sum(g, x, HLO_DIMS(0, 1)), HLO_SPEC(NULL));
     if (donate)
         hlo_donate(g, x, 0);
-    ASSERT_OK(ttt_program_compile(place, &graph, &program));
+    ASSERT_OK(ttt_program_compile(devices, &graph, &program));
     ttt_graph_free(&graph);
     return program;
 }
 
-static void check_run(const ttt_place *place, bool donate)
+static void check_run(const ttt_devices *devices, bool donate)
 {
-    ttt_program *program = twice_and_sum(place, donate);
+    ttt_program *program = twice_and_sum(devices, donate);
     float values[32], back[32], sum;
     for (int i = 0; i < 32; i++)
         values[i] = (float)i;
     ttt_array *x, *results[2];
-    ASSERT_OK(ttt_array_upload(place, HLO_SHAPE(HLO_F32, 4, 8), HLO_SPEC("data"), values, &x));
+    ASSERT_OK(ttt_array_upload(devices, HLO_SHAPE(HLO_F32, 4, 8), HLO_SPEC("data"), values, &x));
     ASSERT_OK(ttt_program_run(program, &x, 1, results));
     ASSERT_OK(ttt_array_download(results[0], back, sizeof back));
     ASSERT_OK(ttt_array_download(results[1], &sum, sizeof sum));
@@ -178,26 +178,26 @@ static void programs_take_and_give_arrays(void **state)
     (void)state;
     static const char *const meshes[] = {NULL, "data=4", "data=2,model=2"};
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
-        ttt_place *place = place_of(meshes[i]);
-        check_run(place, false);
-        check_run(place, true);
-        ttt_place_free(place);
+        ttt_devices *devices = place_of(meshes[i]);
+        check_run(devices, false);
+        check_run(devices, true);
+        ttt_devices_free(devices);
     }
 }
 
 static void bad_graphs_say_why(void **state)
 {
     (void)state;
-    ttt_place *place = place_of(NULL);
+    ttt_devices *devices = place_of(NULL);
     ttt_graph graph;
     ttt_program *program;
-    ASSERT_OK(ttt_graph_new("bad", &place->mesh, &graph));
+    ASSERT_OK(ttt_graph_new("bad", &devices->mesh, &graph));
     hlo_val x = ttt_graph_param(&graph, "x", HLO_SHAPE(HLO_F32, 4, 8), HLO_SPEC(NULL));
     ttt_graph_result(&graph, "y", hlo_matmul(graph.g, x, x), HLO_SPEC(NULL));
-    ASSERT_FAILS(ttt_program_compile(place, &graph, &program), INVALID_ARGUMENT, "f32[4,8]");
+    ASSERT_FAILS(ttt_program_compile(devices, &graph, &program), INVALID_ARGUMENT, "f32[4,8]");
     assert_null(program);
     ttt_graph_free(&graph);
-    ttt_place_free(place);
+    ttt_devices_free(devices);
 }
 
 /* ---- models ------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ static void models_come_from_seeds_and_folders(void **state)
     char folder[PATH_MAX];
     ttt_config config = small_config();
     ttt_error error;
-    ttt_place *four = place_of("fsdp=2,model=2"), *one = place_of(NULL);
+    ttt_devices *four = place_of("fsdp=2,model=2"), *one = place_of(NULL);
     ttt_model *model, *loaded;
     support_new_folder(folder);
     ASSERT_OK(ttt_model_start(four, &config, TTT_STACKED, HLO_F32, 7, &model));
@@ -265,8 +265,8 @@ static void models_come_from_seeds_and_folders(void **state)
                  "model.safetensors");
     assert_null(loaded);
     support_remove_folder(folder);
-    ttt_place_free(four);
-    ttt_place_free(one);
+    ttt_devices_free(four);
+    ttt_devices_free(one);
 }
 
 static void norms_are_of_all_arrays(void **state)
@@ -274,11 +274,11 @@ static void norms_are_of_all_arrays(void **state)
     (void)state;
     char folder[PATH_MAX];
     ttt_config config = small_config();
-    ttt_place *place = place_of(NULL);
+    ttt_devices *devices = place_of(NULL);
     ttt_model *model;
     double norm, right = 0;
     support_new_folder(folder);
-    ASSERT_OK(ttt_model_start(place, &config, TTT_SEPARATE, HLO_F32, 7, &model));
+    ASSERT_OK(ttt_model_start(devices, &config, TTT_SEPARATE, HLO_F32, 7, &model));
     ASSERT_OK(ttt_arrays_save(model->params, model->weights, support_path(folder, "w.safetensors"),
                               HLO_F32, &norm));
     for (int i = 0; i < model->params->count; i++) {
@@ -295,7 +295,7 @@ static void norms_are_of_all_arrays(void **state)
                  INVALID_ARGUMENT, "none");
     ttt_model_free(model);
     support_remove_folder(folder);
-    ttt_place_free(place);
+    ttt_devices_free(devices);
 }
 
 /* A plugin with fewer devices than the mesh. */
@@ -304,11 +304,11 @@ static void too_few_devices(void **state)
     (void)state;
     support_fake fake;
     ttt_mesh mesh;
-    ttt_place *place;
+    ttt_devices *devices;
     support_fake_open(&fake);
     ASSERT_OK(ttt_mesh_parse("data=64", &mesh));
-    ASSERT_FAILS(ttt_place_open(fake.path, &mesh, &place), FAILED_PRECONDITION, "64 devices");
-    assert_null(place);
+    ASSERT_FAILS(ttt_devices_open(fake.path, &mesh, &devices), FAILED_PRECONDITION, "64 devices");
+    assert_null(devices);
     support_assert_balanced(fake.control);
     support_fake_remove(&fake);
 }

@@ -15,7 +15,7 @@
 enum { TOKENS = 21 };
 
 static char folder[PATH_MAX];
-static ttt_place *place;
+static ttt_devices *devices;
 static int32_t tokens[TOKENS];
 static const char *const cpu[] = {"cpu"};
 
@@ -55,11 +55,12 @@ static int setup(void **unused)
 {
     (void)unused;
     support_new_folder(folder);
-    ASSERT_OK(ttt_place_open("cpu", NULL, &place));
-    ASSERT_OK(ttt_place_cache(place, at("programs"))); /* what is built twice is compiled once */
+    ASSERT_OK(ttt_devices_open("cpu", NULL, &devices));
+    ASSERT_OK(
+        ttt_devices_cache(devices, at("programs"))); /* what is built twice is compiled once */
     for (int i = 0; i < TOKENS; i++)
         tokens[i] = (i * 37 + 11) % 256;
-    small_model_write(place, at("model"), "ttt_linear", 1);
+    small_model_write(devices, at("model"), "ttt_linear", 1);
     ttt_export_options o = options_of("model");
     ASSERT_OK(ttt_bundle_write(at("whole"), &o));
     return 0;
@@ -68,7 +69,7 @@ static int setup(void **unused)
 static int teardown(void **unused)
 {
     (void)unused;
-    ttt_place_free(place);
+    ttt_devices_free(devices);
     support_remove_folder(folder);
     return 0;
 }
@@ -91,7 +92,7 @@ static void run(ttt_engine *engine, float *logits)
 static void of_model(const ttt_engine_options *options, float *logits)
 {
     ttt_engine *engine;
-    ASSERT_OK(ttt_engine_open(place, at("model"), options, &engine));
+    ASSERT_OK(ttt_engine_open(devices, at("model"), options, &engine));
     run(engine, logits);
     ttt_engine_free(engine);
 }
@@ -103,7 +104,7 @@ static void of_bundle(const char *name, const ttt_bundle_options *options, bool 
     ttt_engine *engine;
     ttt_bundle_use use;
     ASSERT_OK(ttt_bundle_open(at(name), &bundle));
-    ASSERT_OK(ttt_bundle_engine(bundle, place, options, &use, &engine));
+    ASSERT_OK(ttt_bundle_engine(bundle, devices, options, &use, &engine));
     assert_int_equal(use.target == NULL, built);
     ASSERT_CONTAINS(use.why, why);
     run(engine, logits);
@@ -161,7 +162,7 @@ static void damaged_executable(void **unused)
     copy_bundle("whole", "other");
     flip(in("other", "cpu.decode-1.exe"), 200);
     ASSERT_OK(ttt_bundle_open(at("other"), &bundle));
-    ASSERT_FAILS(ttt_bundle_engine(bundle, place, NULL, &use, &engine), DATA_LOSS,
+    ASSERT_FAILS(ttt_bundle_engine(bundle, devices, NULL, &use, &engine), DATA_LOSS,
                  "cpu.decode-1.exe");
     assert_null(engine);
     ttt_bundle_free(bundle);
@@ -179,20 +180,20 @@ static void swapped_programs(void **unused)
                         "\"file\": \"start-1.mlirbc\"");
     ASSERT_OK(ttt_bundle_open(at("other"), &bundle));
     ASSERT_FAILS(
-        ttt_bundle_engine(bundle, place, &(ttt_bundle_options){.rebuild = true}, &use, &engine),
+        ttt_bundle_engine(bundle, devices, &(ttt_bundle_options){.rebuild = true}, &use, &engine),
         FAILED_PRECONDITION, "does not give what its network should");
     assert_null(engine);
     ttt_bundle_free(bundle);
     copy_bundle("whole", "other");
     small_manifest_edit(at("other"), "\"cpu.decode-1.exe\",\n", "\"cpu.start-1.exe\",\n");
     ASSERT_OK(ttt_bundle_open(at("other"), &bundle));
-    ASSERT_FAILS(ttt_bundle_engine(bundle, place, NULL, &use, &engine), FAILED_PRECONDITION,
+    ASSERT_FAILS(ttt_bundle_engine(bundle, devices, NULL, &use, &engine), FAILED_PRECONDITION,
                  "does not give");
     ttt_bundle_free(bundle);
     copy_bundle("whole", "other");
     small_manifest_edit(at("other"), "\"task\": \"decode\"", "\"task\": \"extend\"");
     ASSERT_OK(ttt_bundle_open(at("other"), &bundle));
-    ASSERT_FAILS(ttt_bundle_engine(bundle, place, NULL, &use, &engine), NOT_FOUND, "decode-1");
+    ASSERT_FAILS(ttt_bundle_engine(bundle, devices, NULL, &use, &engine), NOT_FOUND, "decode-1");
     ttt_bundle_free(bundle);
 }
 
@@ -208,19 +209,19 @@ static void without_weights(void **unused)
     ASSERT_OK(ttt_bundle_write(at("light"), &o));
     ASSERT_OK(ttt_bundle_open(at("light"), &bundle));
     assert_false(ttt_bundle_info(bundle)->has_weights);
-    ASSERT_FAILS(ttt_bundle_engine(bundle, place, NULL, &use, &engine), FAILED_PRECONDITION,
+    ASSERT_FAILS(ttt_bundle_engine(bundle, devices, NULL, &use, &engine), FAILED_PRECONDITION,
                  "no weights");
-    small_model_write(place, at("mlp"), "ttt_mlp", 1);
-    ASSERT_FAILS(
-        ttt_bundle_engine(bundle, place, &(ttt_bundle_options){.model = at("mlp")}, &use, &engine),
-        FAILED_PRECONDITION, "another network");
+    small_model_write(devices, at("mlp"), "ttt_mlp", 1);
+    ASSERT_FAILS(ttt_bundle_engine(bundle, devices, &(ttt_bundle_options){.model = at("mlp")}, &use,
+                                   &engine),
+                 FAILED_PRECONDITION, "another network");
     ttt_bundle_free(bundle);
     of_model(&o.engine, expected);
     of_bundle("light", &(ttt_bundle_options){.model = at("model")}, false, "", found);
     assert_memory_equal(found, expected, sizeof found);
     ASSERT_OK(ttt_bundle_open(at("whole"), &bundle));
-    ASSERT_FAILS(ttt_bundle_engine(bundle, place, &(ttt_bundle_options){.model = at("model")}, &use,
-                                   &engine),
+    ASSERT_FAILS(ttt_bundle_engine(bundle, devices, &(ttt_bundle_options){.model = at("model")},
+                                   &use, &engine),
                  INVALID_ARGUMENT, "weights of its own");
     ttt_bundle_free(bundle);
 }

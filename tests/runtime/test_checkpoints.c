@@ -1,7 +1,7 @@
 /* Checkpoints on disk: what is written is what is read, what is kept, who holds the lock. */
-#include "runtime/checkpoint/checkpoints.h"
 #include "runtime/base/files.h"
 #include "runtime/checkpoint/checkpoint_manifest.h"
+#include "runtime/checkpoint/checkpoints.h"
 #include "tests/support/snapshot.h"
 #include "tests/support/support.h"
 
@@ -30,18 +30,18 @@ static int tear_down(void **unused)
     return 0;
 }
 
-static ttt__store *open_store(const ttt__store_options *options)
+static ttt__checkpoint_dir *open_store(const ttt__checkpoint_dir_options *options)
 {
-    ttt__store *store;
-    ASSERT_OK(ttt__store_open(folder, options, &store));
+    ttt__checkpoint_dir *store;
+    ASSERT_OK(ttt__checkpoint_dir_open(folder, options, &store));
     return store;
 }
 
-static void write_step(ttt__store *store, int64_t step)
+static void write_step(ttt__checkpoint_dir *store, int64_t step)
 {
     support_snapshot_step(&state, step);
-    ASSERT_OK(ttt__store_write(store, &state.snapshot));
-    assert_null(ttt__store_trouble(store));
+    ASSERT_OK(ttt__checkpoint_dir_write(store, &state.snapshot));
+    assert_null(ttt__checkpoint_dir_trouble(store));
 }
 
 /* The folder of a step. */
@@ -95,7 +95,7 @@ static void there_and_back(void **unused)
     (void)unused;
     ASSERT_OK(ttt__checkpoint_latest(support_path(folder, "nothing"), NULL, NULL, NULL, &none));
     assert_null(none);
-    ttt__store *store = open_store(&(ttt__store_options){0});
+    ttt__checkpoint_dir *store = open_store(&(ttt__checkpoint_dir_options){0});
     ASSERT_OK(ttt__checkpoint_latest(folder, NULL, NULL, NULL, &none));
     assert_null(none);
     write_step(store, 0);
@@ -115,7 +115,7 @@ static void there_and_back(void **unused)
     assert_non_null(model);
     assert_true(ttt_params_match(state.params, model, &error));
     ttt_tensors_free(model);
-    ttt__store_free(store);
+    ttt__checkpoint_dir_free(store);
 }
 
 /* Facts of the training come back as they were, to the last bit. */
@@ -123,26 +123,26 @@ static void training_facts(void **unused)
 {
     ttt__checkpoint *found;
     (void)unused;
-    ttt__store *store = open_store(&(ttt__store_options){0});
+    ttt__checkpoint_dir *store = open_store(&(ttt__checkpoint_dir_options){0});
     json_t *facts = json_pack("{s:I, s:f, s:[i,n,b], s:s}", "seed", (json_int_t)INT64_MAX, "rate",
                               0.1 + 0.2, "list", -1, 1, "text", "\xc3\xa9 \"\n\" }\n");
     support_snapshot_step(&state, 5);
     state.snapshot.training = facts;
-    ASSERT_OK(ttt__store_write(store, &state.snapshot));
+    ASSERT_OK(ttt__checkpoint_dir_write(store, &state.snapshot));
     ASSERT_OK(ttt__checkpoint_open(step_folder(5), &found));
     assert_true(json_equal(found->training, facts));
     ttt__checkpoint_free(found);
     state.snapshot.training = json_object_get(facts, "list");
     state.snapshot.step = 6;
-    ASSERT_FAILS(ttt__store_write(store, &state.snapshot), INVALID_ARGUMENT, "object");
+    ASSERT_FAILS(ttt__checkpoint_dir_write(store, &state.snapshot), INVALID_ARGUMENT, "object");
     json_decref(facts);
-    ttt__store_free(store);
+    ttt__checkpoint_dir_free(store);
 }
 
 static void shards(void **unused)
 {
     (void)unused;
-    ttt__store *store = open_store(&(ttt__store_options){.shard_bytes = 1000});
+    ttt__checkpoint_dir *store = open_store(&(ttt__checkpoint_dir_options){.shard_bytes = 1000});
     write_step(store, 3);
     assert_true(support_count_files(step_folder(3)) > 10);
     size_t size;
@@ -152,15 +152,15 @@ static void shards(void **unused)
     ASSERT_CONTAINS(index, "total_size");
     free(index);
     check_latest(3);
-    ttt__store_free(store);
+    ttt__checkpoint_dir_free(store);
     /* With one file a tensor, and with layers in arrays of their own. */
     support_snapshot_free(&state);
     assert_true(support_snapshot_new(&state, TTT_SEPARATE));
-    store = open_store(&(ttt__store_options){.shard_bytes = 1});
+    store = open_store(&(ttt__checkpoint_dir_options){.shard_bytes = 1});
     write_step(store, 4);
     assert_int_equal(support_count_files(step_folder(4)), 3 * (state.params->count + 1) + 2);
     check_latest(4);
-    ttt__store_free(store);
+    ttt__checkpoint_dir_free(store);
 }
 
 /* ---- what is kept ------------------------------------------------------------------------------
@@ -169,18 +169,20 @@ static void shards(void **unused)
 static void keeps(void **unused)
 {
     (void)unused;
-    ttt__store *store = open_store(&(ttt__store_options){.keep = 2, .milestone = 4});
+    ttt__checkpoint_dir *store =
+        open_store(&(ttt__checkpoint_dir_options){.keep = 2, .milestone = 4});
     for (int64_t step = 1; step <= 10; step++)
         write_step(store, step);
     check_steps("4 8 9 10");
-    ttt__store_free(store);
-    store = open_store(&(ttt__store_options){.keep = 1});
+    ttt__checkpoint_dir_free(store);
+    store = open_store(&(ttt__checkpoint_dir_options){.keep = 1});
     write_step(store, 11);
     check_steps("11");
-    ttt__store_free(store);
-    ttt__store *none;
-    ASSERT_FAILS(ttt__store_open(folder, &(ttt__store_options){.keep = -1}, &none),
-                 INVALID_ARGUMENT, "0 or more");
+    ttt__checkpoint_dir_free(store);
+    ttt__checkpoint_dir *none;
+    ASSERT_FAILS(
+        ttt__checkpoint_dir_open(folder, &(ttt__checkpoint_dir_options){.keep = -1}, &none),
+        INVALID_ARGUMENT, "0 or more");
     assert_null(none);
 }
 
@@ -188,17 +190,17 @@ static void keeps(void **unused)
 static void going_back(void **unused)
 {
     (void)unused;
-    ttt__store *store = open_store(&(ttt__store_options){.keep = 1});
+    ttt__checkpoint_dir *store = open_store(&(ttt__checkpoint_dir_options){.keep = 1});
     write_step(store, 30);
-    ttt__store_free(store);
-    store = open_store(&(ttt__store_options){.keep = 2});
+    ttt__checkpoint_dir_free(store);
+    store = open_store(&(ttt__checkpoint_dir_options){.keep = 2});
     write_step(store, 10);
     write_step(store, 20);
     write_step(store, 25);
     check_steps("20 25 30");
     write_step(store, 40);
     check_steps("30 40");
-    ttt__store_free(store);
+    ttt__checkpoint_dir_free(store);
 }
 
 /* The same step once more: whole, it is left alone; broken, it is replaced. */
@@ -206,7 +208,7 @@ static void same_step(void **unused)
 {
     struct stat before, after;
     (void)unused;
-    ttt__store *store = open_store(&(ttt__store_options){0});
+    ttt__checkpoint_dir *store = open_store(&(ttt__checkpoint_dir_options){0});
     write_step(store, 5);
     assert_int_equal(stat(support_path(step_folder(5), "manifest.json"), &before), 0);
     write_step(store, 5);
@@ -216,7 +218,7 @@ static void same_step(void **unused)
     write_step(store, 5);
     check_whole(step_folder(5), 5);
     assert_int_equal(support_count_files(folder), 1);
-    ttt__store_free(store);
+    ttt__checkpoint_dir_free(store);
 }
 
 /* Leavings of a writer that was killed go; what is not ours stays. */
@@ -239,13 +241,13 @@ static void leavings(void **unused)
     }
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         support_write_file(support_path(folder, others[i]), "x", 1);
-    ttt__store *store = open_store(&(ttt__store_options){.keep = 1});
+    ttt__checkpoint_dir *store = open_store(&(ttt__checkpoint_dir_options){.keep = 1});
     assert_int_equal(support_count_files(folder), sizeof others / sizeof *others);
     check_steps("");
     write_step(store, 1);
     write_step(store, 2);
     assert_int_equal(support_count_files(folder), sizeof others / sizeof *others + 1);
-    ttt__store_free(store);
+    ttt__checkpoint_dir_free(store);
 }
 
 /* ---- what is broken ----------------------------------------------------------------------------
@@ -288,7 +290,7 @@ static void broken_ones(void **unused)
     static const char *const files[] = {"config.json", "model.safetensors", "first.safetensors",
                                         "second.safetensors", "manifest.json"};
     (void)unused;
-    ttt__store *store = open_store(&(ttt__store_options){0});
+    ttt__checkpoint_dir *store = open_store(&(ttt__checkpoint_dir_options){0});
     write_step(store, 1);
     write_step(store, 2);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) { /* missing */
@@ -318,7 +320,7 @@ static void broken_ones(void **unused)
     ASSERT_FAILS(ttt__checkpoint_latest(folder, NULL, hear, &count, &found), DATA_LOSS,
                  "no checkpoint");
     assert_int_equal(count, 2);
-    ttt__store_free(store);
+    ttt__checkpoint_dir_free(store);
 }
 
 #define ENTRY(name, size, pieces)                                                    \
@@ -362,7 +364,7 @@ static void hostile_manifests(void **unused)
     };
     ttt__checkpoint *found;
     (void)unused;
-    ttt__store *store = open_store(&(ttt__store_options){0});
+    ttt__checkpoint_dir *store = open_store(&(ttt__checkpoint_dir_options){0});
     write_step(store, 1);
     write_step(store, 2);
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
@@ -373,13 +375,13 @@ static void hostile_manifests(void **unused)
     write_manifest(MANIFEST("2", "2", "", "{}"));
     ASSERT_FAILS(ttt__checkpoint_open(step_folder(2), &found), UNIMPLEMENTED, "newer");
     ASSERT_FAILS(ttt__checkpoint_latest(folder, NULL, NULL, NULL, &found), UNIMPLEMENTED, "newer");
-    ttt__store_free(store);
+    ttt__checkpoint_dir_free(store);
 }
 
 /* A file of more than a MiB: the offset is that of the MiB. */
 static void offsets(void **unused)
 {
-    size_t size = 3 * TTT__PIECE + 5;
+    size_t size = 3 * TTT__CHECKPOINT_SHARD + 5;
     ttt__digest known, found;
     unsigned char *bytes = calloc(size, 1);
     const char *path = support_path(folder, "large");
@@ -387,10 +389,10 @@ static void offsets(void **unused)
     assert_non_null(bytes);
     support_write_file(path, bytes, size);
     ASSERT_OK(ttt__digest_file(path, NULL, &known));
-    assert_int_equal(ttt__digest_pieces(known.size), 4);
+    assert_int_equal(ttt__digest_chunks(known.size), 4);
     ASSERT_OK(ttt__digest_file(path, &known, &found));
     ttt__digest_free(&found);
-    bytes[2 * TTT__PIECE] = 1;
+    bytes[2 * TTT__CHECKPOINT_SHARD] = 1;
     support_write_file(path, bytes, size);
     ASSERT_FAILS(ttt__digest_file(path, &known, &found), DATA_LOSS, "offset 2097152");
     bytes[0] = 1;

@@ -34,18 +34,19 @@ static const char *path_of(int file)
 
 static int set_up(void **unused)
 {
-    ttt__store *store;
+    ttt__checkpoint_dir *store;
     (void)unused;
     if (access("/dev/shm", W_OK) == 0)
         setenv("TMPDIR", "/dev/shm", 0);
     support_new_folder(folder);
     assert_true(support_snapshot_new(&state, TTT_STACKED));
-    ASSERT_OK(ttt__store_open(folder, &(ttt__store_options){.shard_bytes = 6000}, &store));
+    ASSERT_OK(ttt__checkpoint_dir_open(folder, &(ttt__checkpoint_dir_options){.shard_bytes = 6000},
+                                       &store));
     for (int64_t step = 1; step <= 2; step++) {
         support_snapshot_step(&state, step);
-        ASSERT_OK(ttt__store_write(store, &state.snapshot));
+        ASSERT_OK(ttt__checkpoint_dir_write(store, &state.snapshot));
     }
-    ttt__store_free(store);
+    ttt__checkpoint_dir_free(store);
     for (int i = 0; i < FILES; i++)
         bytes[i] = support_read_file(path_of(i), &sizes[i]);
     return 0;

@@ -43,7 +43,7 @@ static const struct {
 };
 
 static char folder[PATH_MAX];
-static ttt_place *place;
+static ttt_devices *devices;
 static int32_t tokens[SEQUENCES][TIME];
 static float reference[MIXERS][SEQUENCES][TIME][VOCAB]; /* all at once */
 
@@ -78,20 +78,21 @@ static void write_model(int which, uint64_t seed, const char *path, float *logit
     ttt_config config = config_of(which);
     ttt_model *model;
     ttt_error error;
-    ASSERT_OK(ttt_model_start(place, &config, TTT_SEPARATE, HLO_F32, seed, &model));
+    ASSERT_OK(ttt_model_start(devices, &config, TTT_SEPARATE, HLO_F32, seed, &model));
     mkdir(path, 0777);
     assert_true(ttt_config_write(&config, support_path(path, "config.json"), &error));
     ASSERT_OK(ttt_arrays_save(model->params, model->weights,
                               support_path(path, "model.safetensors"), HLO_F32, NULL));
     if (logits != NULL) {
-        ttt_task task = {
-            .kind = TTT_TASK_LOGITS, .batch = SEQUENCES, .time = TIME, .compute = HLO_F32};
+        ttt_program_desc desc = {
+            .kind = TTT_PROGRAM_LOGITS, .batch = SEQUENCES, .time = TIME, .compute = HLO_F32};
         ttt_program *program;
         ttt_array *ids, *result;
         hlo_spec spec;
-        ASSERT_OK(ttt_task_batch_spec(&task, &place->mesh, &spec));
-        ASSERT_OK(ttt_task_compile(&task, model, &program));
-        ASSERT_OK(ttt_array_upload(place, HLO_SHAPE(HLO_S32, SEQUENCES, TIME), spec, tokens, &ids));
+        ASSERT_OK(ttt_program_batch_spec(&desc, &devices->mesh, &spec));
+        ASSERT_OK(ttt_compile_program(&desc, model, &program));
+        ASSERT_OK(
+            ttt_array_upload(devices, HLO_SHAPE(HLO_S32, SEQUENCES, TIME), spec, tokens, &ids));
         ASSERT_OK(ttt_model_run(model, program, &ids, 1, &result));
         ASSERT_OK(ttt_array_download(result, logits, sizeof reference[0]));
         ttt_array_free(ids);
@@ -107,8 +108,8 @@ static int set_up(void **state)
     support_new_folder(folder);
     for (int i = 0; i < SEQUENCES * TIME; i++)
         tokens[i / TIME][i % TIME] = (i * i * 7 + i * 13 + i / TIME) % VOCAB;
-    ASSERT_OK(ttt_place_open("cpu", NULL, &place));
-    ASSERT_OK(ttt_place_cache(place, support_path(folder, "programs")));
+    ASSERT_OK(ttt_devices_open("cpu", NULL, &devices));
+    ASSERT_OK(ttt_devices_cache(devices, support_path(folder, "programs")));
     for (int i = 0; i < MIXERS; i++)
         write_model(i, 1, model_of(i), &reference[i][0][0][0]);
     return 0;
@@ -117,7 +118,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    ttt_place_free(place);
+    ttt_devices_free(devices);
     support_remove_folder(folder);
     return 0;
 }
@@ -126,7 +127,7 @@ static ttt_engine *open_engine(int which, int64_t batch, int64_t context)
 {
     ttt_engine *engine;
     ttt_engine_options options = {.batch = batch, .context = context, .span = 32};
-    ASSERT_OK(ttt_engine_open(place, model_of(which), &options, &engine));
+    ASSERT_OK(ttt_engine_open(devices, model_of(which), &options, &engine));
     assert_int_equal(ttt_engine_batch(engine), batch);
     assert_int_equal(ttt_engine_config(engine)->vocab_size, VOCAB);
     return engine;
@@ -226,10 +227,10 @@ static void on_a_mesh(void **state)
     (void)state;
     static float logits[2][VOCAB];
     ttt_mesh mesh;
-    ttt_place *wide, *narrow = place;
+    ttt_devices *wide, *narrow = devices;
     ASSERT_OK(ttt_mesh_parse("data=2", &mesh));
-    ASSERT_OK(ttt_place_open("cpu", &mesh, &wide));
-    place = wide;
+    ASSERT_OK(ttt_devices_open("cpu", &mesh, &wide));
+    devices = wide;
     for (int w = 0; w <= 2; w += 2) {
         ttt_engine *engine = open_engine(w, 2, TIME);
         ttt_state *taken;
@@ -249,8 +250,8 @@ static void on_a_mesh(void **state)
         }
         ttt_engine_free(engine);
     }
-    place = narrow;
-    ttt_place_free(wide);
+    devices = narrow;
+    ttt_devices_free(wide);
 }
 
 /* ---- states ------------------------------------------------------------------------------------
@@ -319,8 +320,8 @@ static void states_are_small_on_boundaries(void **state)
     ASSERT_OK(ttt_engine_take(engine, 0, &on));
     ASSERT_OK(ttt_engine_feed(engine, 0, tokens[0], 1, NULL));
     ASSERT_OK(ttt_engine_take(engine, 0, &past));
-    assert_int_equal(ttt_state_info(on)->place, 0);
-    assert_int_equal(ttt_state_info(past)->place, 1);
+    assert_int_equal(ttt_state_info(on)->mb_offset, 0);
+    assert_int_equal(ttt_state_info(past)->mb_offset, 1);
     assert_true(ttt_state_info(on)->bytes < 3 * ttt_state_info(past)->bytes / 4);
     ASSERT_OK(ttt_state_moved(on, 8000, &moved));
     ASSERT_OK(ttt_engine_put(engine, 0, moved));
@@ -342,7 +343,7 @@ static void other_models_are_refused(void **state)
     ttt_engine *engine = open_engine(0, 1, TIME), *stranger, *mlp = open_engine(1, 1, TIME);
     ttt_state *taken;
     float logits[VOCAB];
-    ASSERT_OK(ttt_engine_open(place, other, &(ttt_engine_options){.span = 32}, &stranger));
+    ASSERT_OK(ttt_engine_open(devices, other, &(ttt_engine_options){.span = 32}, &stranger));
     ASSERT_OK(ttt_engine_feed(engine, 0, tokens[0], 9, NULL));
     ASSERT_OK(ttt_engine_feed(stranger, 0, tokens[0], 9, NULL));
     ASSERT_OK(ttt_engine_take(stranger, 0, &taken));
@@ -384,13 +385,13 @@ static void bad_calls_change_nothing(void **state)
     ASSERT_OK(ttt_engine_reset(engine, 0));
     ASSERT_OK(ttt_engine_step(engine, pair, logits[0])); /* slot 1 is given up */
     ASSERT_FAILS(ttt_engine_feed(engine, 1, pair, 1, NULL), FAILED_PRECONDITION, "lost");
-    ASSERT_FAILS(ttt_engine_open(place, model_of(2), &(ttt_engine_options){.batch = -1}, &none),
+    ASSERT_FAILS(ttt_engine_open(devices, model_of(2), &(ttt_engine_options){.batch = -1}, &none),
                  INVALID_ARGUMENT, "positive");
     ASSERT_FAILS(
-        ttt_engine_open(place, model_of(2), &(ttt_engine_options){.compute = HLO_F64}, &none),
+        ttt_engine_open(devices, model_of(2), &(ttt_engine_options){.compute = HLO_F64}, &none),
         INVALID_ARGUMENT, "f64");
-    ASSERT_FAILS(ttt_engine_open(place, folder, &(ttt_engine_options){0}, &none), INVALID_ARGUMENT,
-                 "config.json");
+    ASSERT_FAILS(ttt_engine_open(devices, folder, &(ttt_engine_options){0}, &none),
+                 INVALID_ARGUMENT, "config.json");
     ttt_engine_free(engine);
     engine = open_engine(2, 1, 23); /* too short for what was taken */
     ASSERT_FAILS(ttt_engine_put(engine, 0, taken), OUT_OF_RANGE, "context");

@@ -16,12 +16,12 @@ static const char *at(const char *name)
 
 static int setup(void **unused)
 {
-    ttt_place *place;
+    ttt_devices *devices;
     (void)unused;
     support_new_folder(folder);
-    ASSERT_OK(ttt_place_open("cpu", NULL, &place));
-    small_model_write(place, at("model"), "ttt_linear", 1);
-    ttt_place_free(place);
+    ASSERT_OK(ttt_devices_open("cpu", NULL, &devices));
+    small_model_write(devices, at("model"), "ttt_linear", 1);
+    ttt_devices_free(devices);
     return 0;
 }
 

@@ -3,8 +3,8 @@
  * one run each and in several ways. Afterwards older checkpoints are whole, the error is a clear
  * one, nothing temporary is there after the next open, and the next save works.
  */
-#include "runtime/checkpoint/checkpoints.h"
 #include "runtime/base/files.h"
+#include "runtime/checkpoint/checkpoints.h"
 #include "runtime/train/metrics.h"
 #include "tests/support/faults.h"
 #include "tests/support/snapshot.h"
@@ -23,7 +23,7 @@
 
 static char folder[PATH_MAX];
 static support_snapshot state;
-static const ttt__store_options keep_two = {.keep = 2, .shard_bytes = 6000};
+static const ttt__checkpoint_dir_options keep_two = {.keep = 2, .shard_bytes = 6000};
 static int64_t last; /* step of the last checkpoint that was written without faults */
 
 static int set_up(void **unused)
@@ -44,11 +44,11 @@ static int tear_down(void **unused)
 
 static pjrt_status *open_and_write(int64_t step)
 {
-    ttt__store *store;
+    ttt__checkpoint_dir *store;
     support_snapshot_step(&state, step);
-    PJRT_TRY(ttt__store_open(folder, &keep_two, &store));
-    pjrt_status *st = ttt__store_write(store, &state.snapshot);
-    ttt__store_free(store);
+    PJRT_TRY(ttt__checkpoint_dir_open(folder, &keep_two, &store));
+    pjrt_status *st = ttt__checkpoint_dir_write(store, &state.snapshot);
+    ttt__checkpoint_dir_free(store);
     return st;
 }
 
@@ -171,9 +171,9 @@ static void leave(void)
 
 static pjrt_status *open_only(void)
 {
-    ttt__store *store;
-    pjrt_status *st = ttt__store_open(folder, &keep_two, &store);
-    ttt__store_free(store);
+    ttt__checkpoint_dir *store;
+    pjrt_status *st = ttt__checkpoint_dir_open(folder, &keep_two, &store);
+    ttt__checkpoint_dir_free(store);
     return st;
 }
 

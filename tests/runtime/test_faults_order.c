@@ -140,11 +140,11 @@ static int find_rename(const char *from)
     return -1;
 }
 
-static void save(ttt__store *store, support_snapshot *state, int64_t step)
+static void save(ttt__checkpoint_dir *store, support_snapshot *state, int64_t step)
 {
     support_snapshot_step(state, step);
-    ASSERT_OK(ttt__store_write(store, &state->snapshot));
-    assert_null(ttt__store_trouble(store));
+    ASSERT_OK(ttt__checkpoint_dir_write(store, &state->snapshot));
+    assert_null(ttt__checkpoint_dir_trouble(store));
 }
 
 /* Before the name: all bytes of all files, and all names within. */
@@ -185,12 +185,12 @@ static void check_removed(int publish)
 static void order(void **unused)
 {
     support_snapshot state;
-    ttt__store *store;
+    ttt__checkpoint_dir *store;
     (void)unused;
     support_new_folder(folder);
     assert_true(support_snapshot_new(&state, TTT_STACKED));
-    ASSERT_OK(
-        ttt__store_open(folder, &(ttt__store_options){.keep = 1, .shard_bytes = 6000}, &store));
+    ASSERT_OK(ttt__checkpoint_dir_open(
+        folder, &(ttt__checkpoint_dir_options){.keep = 1, .shard_bytes = 6000}, &store));
     save(store, &state, 1);
     recording = true;
     save(store, &state, 2);
@@ -199,7 +199,7 @@ static void order(void **unused)
     check_written(publish);
     check_removed(publish);
     print_message("order: %d calls recorded, 0 out of order\n", count);
-    ttt__store_free(store);
+    ttt__checkpoint_dir_free(store);
     support_snapshot_free(&state);
     support_remove_folder(folder);
 }

@@ -10,11 +10,11 @@ static float loss_at(int64_t step)
     return step % 5 == 3 ? NAN : 2 + (float)(step * 37 % 11) / 8;
 }
 
-static void fill(ttt__history *h, int64_t window, int64_t steps)
+static void fill(ttt__loss_history *h, int64_t window, int64_t steps)
 {
-    assert_null(ttt__history_new(window, h));
+    assert_null(ttt__loss_history_new(window, h));
     for (int64_t s = 1; s <= steps; s++)
-        ttt__history_add(h, loss_at(s), (float)s);
+        ttt__loss_history_add(h, loss_at(s), (float)s);
 }
 
 /* Against sums over the window written out. */
@@ -22,7 +22,7 @@ static void test_mean_and_deviation(void **state)
 {
     (void)state;
     enum { WINDOW = 7, STEPS = 40 };
-    ttt__history h;
+    ttt__loss_history h;
     fill(&h, WINDOW, STEPS);
     for (int64_t step = STEPS - 2; step <= STEPS; step++) {
         double sum = 0, squares = 0, n = 0, mean, deviation;
@@ -34,33 +34,33 @@ static void test_mean_and_deviation(void **state)
                 n++;
             }
         }
-        assert_true(ttt__history_about(&h, step, TTT__LOSS, &mean, &deviation));
+        assert_true(ttt__loss_history_about(&h, step, TTT__LOSS, &mean, &deviation));
         assert_true(fabs(mean - sum / n) < 1e-12);
         assert_true(fabs(deviation - sqrt((squares - sum * sum / n) / (n - 1))) < 1e-7);
     }
-    ttt__history_free(&h);
+    ttt__loss_history_free(&h);
 }
 
 /* A step that is not known, or whose window is not, has no mean, and nothing is a spike then. */
 static void test_too_few(void **state)
 {
     (void)state;
-    ttt__history h;
+    ttt__loss_history h;
     double mean, deviation;
     float limits[TTT__FIGURES];
     fill(&h, 4, 3);
-    assert_false(ttt__history_about(&h, 3, TTT__NORM, &mean, &deviation));
-    ttt__history_limits(&h, 3, 2, limits);
+    assert_false(ttt__loss_history_about(&h, 3, TTT__NORM, &mean, &deviation));
+    ttt__loss_history_limits(&h, 3, 2, limits);
     assert_true(isinf(limits[TTT__LOSS]) && isinf(limits[TTT__NORM]));
-    ttt__history_add(&h, 1, 4);
-    assert_true(ttt__history_about(&h, 4, TTT__NORM, &mean, &deviation));
+    ttt__loss_history_add(&h, 1, 4);
+    assert_true(ttt__loss_history_about(&h, 4, TTT__NORM, &mean, &deviation));
     assert_true(mean == 2.5);
-    assert_false(ttt__history_about(&h, 5, TTT__NORM, &mean, &deviation));
-    ttt__history_limits(&h, 4, 2, limits);
+    assert_false(ttt__loss_history_about(&h, 5, TTT__NORM, &mean, &deviation));
+    ttt__loss_history_limits(&h, 4, 2, limits);
     assert_true(limits[TTT__NORM] > 5 && limits[TTT__NORM] < 5.1f);
-    ttt__history_limits(&h, 4, 0, limits);
+    ttt__loss_history_limits(&h, 4, 0, limits);
     assert_true(isinf(limits[TTT__NORM]));
-    ttt__history_free(&h);
+    ttt__loss_history_free(&h);
 }
 
 /* A run that was saved after any step has the limits of the one that went on, for the next step and
@@ -70,23 +70,23 @@ static void test_restarts(void **state)
     (void)state;
     enum { WINDOW = 6 };
     for (int64_t cut = 0; cut < 30; cut++) {
-        ttt__history whole, again;
+        ttt__loss_history whole, again;
         fill(&whole, WINDOW, cut);
-        assert_null(ttt__history_new(WINDOW, &again));
-        json_t *json = ttt__history_json(&whole);
+        assert_null(ttt__loss_history_new(WINDOW, &again));
+        json_t *json = ttt__loss_history_json(&whole);
         assert_non_null(json);
-        assert_null(ttt__history_parse(&again, json));
+        assert_null(ttt__loss_history_parse(&again, json));
         json_decref(json);
         for (int64_t step = cut; step < cut + 3; step++) {
             float a[TTT__FIGURES], b[TTT__FIGURES];
-            ttt__history_limits(&whole, step - 1, 1.5, a);
-            ttt__history_limits(&again, step - 1, 1.5, b);
+            ttt__loss_history_limits(&whole, step - 1, 1.5, a);
+            ttt__loss_history_limits(&again, step - 1, 1.5, b);
             assert_memory_equal(a, b, sizeof a);
-            ttt__history_add(&whole, loss_at(step + 1), (float)step);
-            ttt__history_add(&again, loss_at(step + 1), (float)step);
+            ttt__loss_history_add(&whole, loss_at(step + 1), (float)step);
+            ttt__loss_history_add(&again, loss_at(step + 1), (float)step);
         }
-        ttt__history_free(&whole);
-        ttt__history_free(&again);
+        ttt__loss_history_free(&whole);
+        ttt__loss_history_free(&again);
     }
 }
 
@@ -101,14 +101,14 @@ static void test_refused(void **state)
         "{}",
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        ttt__history h;
-        assert_null(ttt__history_new(4, &h));
+        ttt__loss_history h;
+        assert_null(ttt__loss_history_new(4, &h));
         json_t *json = json_loads(texts[i], 0, NULL);
-        pjrt_status *st = ttt__history_parse(&h, json);
+        pjrt_status *st = ttt__loss_history_parse(&h, json);
         assert_non_null(st);
         pjrt_status_free(st);
         json_decref(json);
-        ttt__history_free(&h);
+        ttt__loss_history_free(&h);
     }
 }
 

@@ -8,18 +8,19 @@
 enum { PROCESSES = 3 };
 static const char token[] = "a secret of this test";
 
-static ttt_keeper *new_keeper(void)
+static ttt__coordinator *new_keeper(void)
 {
-    ttt_keeper *keeper;
+    ttt__coordinator *keeper;
     static const char *const hosts[] = {"host-a", "host-b", "host-c"};
     keeper_options options = {token, PROCESSES, hosts, 60, 15};
-    assert_null(ttt__keeper_new(&options, 0, &keeper));
+    assert_null(ttt__coordinator_new(&options, 0, &keeper));
     return keeper;
 }
 
-static keeper_peer *join(ttt_keeper *keeper, const char *secret, uint32_t rank, const char *host)
+static keeper_peer *join(ttt__coordinator *keeper, const char *secret, uint32_t rank,
+                         const char *host)
 {
-    keeper_peer *peer = ttt__keeper_connect(keeper, 0);
+    keeper_peer *peer = ttt__coordinator_connect(keeper, 0);
     assert_non_null(peer);
     talk_hello(keeper, peer, 1, 0);
     talk_prove(keeper, peer, peer, secret, rank, PROCESSES, host, 0);
@@ -60,7 +61,7 @@ static void expect_reply(keeper_peer *peer, pjrt_code code, const char *text)
     assert_non_null(strstr(frame.body, text));
 }
 
-static void join_all(ttt_keeper *keeper, keeper_peer *peers[PROCESSES])
+static void join_all(ttt__coordinator *keeper, keeper_peer *peers[PROCESSES])
 {
     static const char *const names[] = {"host-a", "host-b", "host-c"};
     store_frame frame;
@@ -93,38 +94,38 @@ static void hashes_are_those_of_the_standards(void **state)
 static void a_wrong_token_is_refused(void **state)
 {
     (void)state;
-    ttt_keeper *keeper = new_keeper();
+    ttt__coordinator *keeper = new_keeper();
     keeper_peer *peer = join(keeper, "another secret", 1, "host-b");
     assert_true(peer->closing);
     expect_reply(peer, PJRT_CODE_UNAUTHENTICATED, "TTT_TOKEN");
-    ttt__keeper_free(keeper);
+    ttt__coordinator_free(keeper);
 }
 
 /* What was overheard is worth nothing: the keeper asks something else each time. */
 static void an_old_proof_is_refused(void **state)
 {
     (void)state;
-    ttt_keeper *keeper = new_keeper();
+    ttt__coordinator *keeper = new_keeper();
     keeper_peer *first = join(keeper, token, 1, "host-b");
-    keeper_peer *second = ttt__keeper_connect(keeper, 0);
+    keeper_peer *second = ttt__coordinator_connect(keeper, 0);
     talk_hello(keeper, second, 1, 0);
     assert_memory_equal(second->process_nonce, first->process_nonce, TTT_NONCE);
     talk_prove(keeper, second, first, token, 2, PROCESSES, "host-c", 0);
     assert_true(second->closing);
     assert_false(first->closing);
-    ttt__keeper_free(keeper);
+    ttt__coordinator_free(keeper);
 }
 
 static void a_rank_is_given_once(void **state)
 {
     (void)state;
-    ttt_keeper *keeper = new_keeper();
+    ttt__coordinator *keeper = new_keeper();
     join(keeper, token, 1, "host-b");
     keeper_peer *peer = join(keeper, token, 1, "host-x");
     expect_reply(peer, PJRT_CODE_ALREADY_EXISTS,
                  "two of rank 1: process 1 (host-b), and one on host-x");
     expect_reply(join(keeper, token, 3, "host-d"), PJRT_CODE_INVALID_ARGUMENT, "process 3 of 3");
-    ttt__keeper_free(keeper);
+    ttt__coordinator_free(keeper);
 }
 
 static void strangers_must_keep_to_the_rules(void **state)
@@ -134,44 +135,44 @@ static void strangers_must_keep_to_the_rules(void **state)
                                         "\x00\x00\x00\x00\x01\x00\x00\x00\x00",
                                         "\x05\x00\x00\x00\x63\x00\x00\x00\x00",
                                         "\x05\x00\x00\x00\x06\x00\x00\x00\x00", "GET / HTTP/1.1"};
-    ttt_keeper *keeper = new_keeper();
+    ttt__coordinator *keeper = new_keeper();
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        keeper_peer *peer = ttt__keeper_connect(keeper, 0);
+        keeper_peer *peer = ttt__coordinator_connect(keeper, 0);
         ttt__bytes_add(&peer->in, wrong[i], i == 4 ? strlen(wrong[i]) : 9);
-        ttt__keeper_receive(keeper, peer, 0);
+        ttt__coordinator_receive(keeper, peer, 0);
         assert_true(peer->closing);
     }
-    keeper_peer *silent = ttt__keeper_connect(keeper, 0);
-    ttt__keeper_tick(keeper, 9);
+    keeper_peer *silent = ttt__coordinator_connect(keeper, 0);
+    ttt__coordinator_tick(keeper, 9);
     assert_false(silent->closing);
-    ttt__keeper_tick(keeper, 11);
+    ttt__coordinator_tick(keeper, 11);
     assert_true(silent->closing);
     int more = 0;
-    while (ttt__keeper_connect(keeper, 11) != NULL && more < 10000)
+    while (ttt__coordinator_connect(keeper, 11) != NULL && more < 10000)
         more++;
     assert_true(more < 1000);
-    ttt__keeper_free(keeper);
+    ttt__coordinator_free(keeper);
 }
 
 static void who_did_not_join_is_named(void **state)
 {
     (void)state;
-    ttt_keeper *keeper = new_keeper();
+    ttt__coordinator *keeper = new_keeper();
     keeper_peer *first = join(keeper, token, 0, "host-a");
     join(keeper, token, 1, "host-b");
-    ttt__keeper_tick(keeper, 59);
-    assert_false(ttt__keeper_done(keeper));
-    ttt__keeper_tick(keeper, 61);
+    ttt__coordinator_tick(keeper, 59);
+    assert_false(ttt__coordinator_done(keeper));
+    ttt__coordinator_tick(keeper, 61);
     expect_reply(first, PJRT_CODE_DEADLINE_EXCEEDED,
                  "process 2 (host-c) did not join within 60 s: there were 0, 1");
-    assert_true(ttt__keeper_done(keeper));
-    ttt__keeper_free(keeper);
+    assert_true(ttt__coordinator_done(keeper));
+    ttt__coordinator_free(keeper);
 }
 
 static void keys_are_put_once_and_waited_for(void **state)
 {
     (void)state;
-    ttt_keeper *keeper = new_keeper();
+    ttt__coordinator *keeper = new_keeper();
     keeper_peer *p[PROCESSES];
     join_all(keeper, p);
     talk_request(keeper, p[1], STORE_GET, 0, "key", "", 1);
@@ -186,15 +187,15 @@ static void keys_are_put_once_and_waited_for(void **state)
     expect_reply(p[2], PJRT_CODE_ALREADY_EXISTS, "");
     talk_request(keeper, p[2], STORE_GET, 0, "key", "", 2);
     expect_reply(p[2], PJRT_CODE_OK, "value");
-    ttt__keeper_tick(keeper, 7);
+    ttt__coordinator_tick(keeper, 7);
     expect_reply(p[2], PJRT_CODE_DEADLINE_EXCEEDED, "nobody put the key \"other\" within 5 s");
-    ttt__keeper_free(keeper);
+    ttt__coordinator_free(keeper);
 }
 
 static void who_does_not_come_is_named(void **state)
 {
     (void)state;
-    ttt_keeper *keeper = new_keeper();
+    ttt__coordinator *keeper = new_keeper();
     keeper_peer *p[PROCESSES];
     join_all(keeper, p);
     for (int i = 0; i < PROCESSES; i++)
@@ -205,13 +206,13 @@ static void who_does_not_come_is_named(void **state)
     talk_request(keeper, p[2], STORE_GATHER, 9000, "step 7", "", 2);
     for (int i = 0; i < PROCESSES; i++) /* they are alive */
         talk_request(keeper, p[i], STORE_GET, 0, "none", "", 9), p[i]->out.size = 0;
-    ttt__keeper_tick(keeper, 11);
+    ttt__coordinator_tick(keeper, 11);
     expect_reply(p[2], PJRT_CODE_DEADLINE_EXCEEDED,
                  "process 1 (host-b) did not come to \"step 7\" within 9 s: there were 0, 2");
     talk_request(keeper, p[0], STORE_GATHER, 9000, "sizes", "four", 11);
     talk_request(keeper, p[1], STORE_GATHER, 9000, "sizes", "seven77", 11);
     expect_reply(p[0], PJRT_CODE_INVALID_ARGUMENT, "process 1 (host-b) gave another number");
-    ttt__keeper_free(keeper);
+    ttt__coordinator_free(keeper);
 }
 
 /* A closed connection and silence: all hear it, and those who wait stop. */
@@ -219,16 +220,16 @@ static void who_is_lost_is_named(void **state)
 {
     (void)state;
     for (int silent = 0; silent < 2; silent++) {
-        ttt_keeper *keeper = new_keeper();
+        ttt__coordinator *keeper = new_keeper();
         keeper_peer *p[PROCESSES];
         store_frame frame;
         join_all(keeper, p);
         talk_request(keeper, p[0], STORE_GET, 90000, "key", "", 14);
         talk_request(keeper, p[1], STORE_GATHER, 90000, "step", "", 14);
         if (silent)
-            ttt__keeper_tick(keeper, 16);
+            ttt__coordinator_tick(keeper, 16);
         else
-            ttt__keeper_disconnect(keeper, p[2], "its connection was closed", 15);
+            ttt__coordinator_disconnect(keeper, p[2], "its connection was closed", 15);
         const char *text = silent ? "process 2 (host-c) was lost: nothing was heard of it for 15 s"
                                   : "process 2 (host-c) was lost: its connection was closed";
         expect_reply(p[1], PJRT_CODE_UNAVAILABLE, text);
@@ -236,32 +237,32 @@ static void who_is_lost_is_named(void **state)
         assert_non_null(strstr(frame.body + 4, text));
         talk_request(keeper, p[0], STORE_GATHER, 1000, "later", "", 16);
         expect_reply(p[0], PJRT_CODE_UNAVAILABLE, text);
-        ttt__keeper_free(keeper);
+        ttt__coordinator_free(keeper);
     }
 }
 
 static void goodbyes_are_no_losses(void **state)
 {
     (void)state;
-    ttt_keeper *keeper = new_keeper();
+    ttt__coordinator *keeper = new_keeper();
     keeper_peer *p[PROCESSES];
     store_frame frame;
     join_all(keeper, p);
     talk_request(keeper, p[0], STORE_GATHER, 90000, "step", "", 1);
     for (int i = PROCESSES - 1; i >= 0; i--) {
         store_bytes out = {0};
-        assert_false(ttt__keeper_done(keeper));
+        assert_false(ttt__coordinator_done(keeper));
         ttt__frame_add(&out, STORE_BYE, 0, NULL, 0);
         talk_say(keeper, p[i], &out, 2);
         assert_true(p[i]->closing);
         if (i == PROCESSES - 1)
             expect_reply(p[0], PJRT_CODE_UNAVAILABLE, "process 2 (host-c) has left the job");
-        ttt__keeper_disconnect(keeper, p[i], "its connection was closed", 3);
+        ttt__coordinator_disconnect(keeper, p[i], "its connection was closed", 3);
         if (i > 0)
             assert_false(answer(p[0], STORE_LOST, &frame));
     }
-    assert_true(ttt__keeper_done(keeper));
-    ttt__keeper_free(keeper);
+    assert_true(ttt__coordinator_done(keeper));
+    ttt__coordinator_free(keeper);
 }
 
 int main(void)

@@ -20,7 +20,7 @@
 
 static char folder[PATH_MAX];
 static support_snapshot state;
-static const ttt__store_options options = {.keep = 2, .shard_bytes = 6000};
+static const ttt__checkpoint_dir_options options = {.keep = 2, .shard_bytes = 6000};
 
 static int set_up(void **unused)
 {
@@ -41,17 +41,17 @@ static int tear_down(void **unused)
 /* Goes on from the latest until it is killed; tells each step that is saved. */
 static void train(int tell)
 {
-    ttt__store *store;
+    ttt__checkpoint_dir *store;
     ttt__checkpoint *latest;
-    pjrt_status *st = ttt__store_open(folder, &options, &store);
+    pjrt_status *st = ttt__checkpoint_dir_open(folder, &options, &store);
     if (st == NULL)
         st = ttt__checkpoint_latest(folder, NULL, NULL, NULL, &latest);
     int64_t step = st != NULL || latest == NULL ? 0 : latest->step;
     while (st == NULL) {
         support_snapshot_step(&state, ++step);
-        st = ttt__store_write(store, &state.snapshot);
-        if (st == NULL &&
-            (ttt__store_trouble(store) != NULL || write(tell, &step, sizeof step) != sizeof step))
+        st = ttt__checkpoint_dir_write(store, &state.snapshot);
+        if (st == NULL && (ttt__checkpoint_dir_trouble(store) != NULL ||
+                           write(tell, &step, sizeof step) != sizeof step))
             _exit(3);
     }
     fprintf(stderr, "%s\n", pjrt_status_text(st));
@@ -172,28 +172,28 @@ static void kills(void **unused)
 /* Saves until there is no room: that fails clearly, and what was saved stays. */
 static void fill_up(void)
 {
-    ttt__store *store;
+    ttt__checkpoint_dir *store;
     pjrt_status *st = NULL;
     int64_t step = 0;
-    ASSERT_OK(ttt__store_open(folder, &(ttt__store_options){0}, &store));
+    ASSERT_OK(ttt__checkpoint_dir_open(folder, &(ttt__checkpoint_dir_options){0}, &store));
     while (st == NULL && step < 1000) {
         support_snapshot_step(&state, ++step);
-        st = ttt__store_write(store, &state.snapshot);
+        st = ttt__checkpoint_dir_write(store, &state.snapshot);
     }
     ASSERT_CONTAINS(pjrt_status_text(st), "No space left");
     pjrt_status_free(st);
     assert_int_equal(check_all_whole(), step - 1);
     assert_int_equal(support_count_files(folder), step - 1);
-    ttt__store_free(store);
+    ttt__checkpoint_dir_free(store);
     /* With fewer kept there is room again. */
     char name[40];
     snprintf(name, sizeof name, "step-%08d", 1);
     support_remove_folder(support_path(folder, name));
-    ASSERT_OK(ttt__store_open(folder, &(ttt__store_options){.keep = 2}, &store));
-    ASSERT_OK(ttt__store_write(store, &state.snapshot));
+    ASSERT_OK(ttt__checkpoint_dir_open(folder, &(ttt__checkpoint_dir_options){.keep = 2}, &store));
+    ASSERT_OK(ttt__checkpoint_dir_write(store, &state.snapshot));
     assert_int_equal(check_all_whole(), step);
     assert_int_equal(support_count_files(folder), 2);
-    ttt__store_free(store);
+    ttt__checkpoint_dir_free(store);
     print_message("full disk: 1 run, 0 failures; full after %lld checkpoints\n",
                   (long long)step - 1);
 }

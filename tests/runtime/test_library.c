@@ -37,16 +37,16 @@ static void fails(ttt_failure *f, const char *kind, const char *part)
 
 static void write_bundle(const char *model, uint64_t seed, const char *bundle)
 {
-    ttt_place *place;
-    ASSERT_OK(ttt_place_open("cpu", NULL, &place));
-    small_model_write(place, at(model), "ttt_linear", seed);
+    ttt_devices *devices;
+    ASSERT_OK(ttt_devices_open("cpu", NULL, &devices));
+    small_model_write(devices, at(model), "ttt_linear", seed);
     ttt_export_options o = {.model = at(model),
                             .targets = cpu,
                             .n_targets = bundle == NULL ? 0 : 1,
                             .engine = {.span = 8, .batch = 2}};
     if (bundle != NULL)
         ASSERT_OK(ttt_bundle_write(at(bundle), &o));
-    ttt_place_free(place);
+    ttt_devices_free(devices);
 }
 
 static int setup(void **unused)

@@ -609,7 +609,7 @@ static void wide_tokens(void **state)
     ttt_encoder *encoder;
     ttt_ids ids = {0};
     char text[] = "hi";
-    ttt__piece piece = {0, 2, true, true};
+    ttt__checkpoint_shard piece = {0, 2, true, true};
     ttt__unit unit = {
         .input = &(ttt__input){0}, .text = text, .size = 2, .pieces = &piece, .n_pieces = 1};
     static const unsigned char wanted[] = {0, 1, 0, 0, 'h', 0, 0, 0, 'i', 0, 0, 0, 1, 1, 0, 0};

@@ -25,15 +25,16 @@ static int tear_down(void **state)
 static ttt_state *make_state(void)
 {
     const ttt_state_about about = {
-        .position = 1021, .place = 13, .mixer = "ttt_mlp", .model = {0x0123456789abcdef, 7}};
-    const ttt__part parts[] = {{.name = "layers.0.W1", .shape = HLO_SHAPE(HLO_F32, 1, 2, 3, 5)},
-                               {.name = "layers.0.b1_sum", .shape = HLO_SHAPE(HLO_F32, 1, 7)},
-                               {.name = "layers.1.keys", .shape = HLO_SHAPE(HLO_F32, 1, 0, 4)}};
+        .position = 1021, .mb_offset = 13, .mixer = "ttt_mlp", .model = {0x0123456789abcdef, 7}};
+    const ttt__state_array parts[] = {
+        {.name = "layers.0.W1", .shape = HLO_SHAPE(HLO_F32, 1, 2, 3, 5)},
+        {.name = "layers.0.b1_sum", .shape = HLO_SHAPE(HLO_F32, 1, 7)},
+        {.name = "layers.1.keys", .shape = HLO_SHAPE(HLO_F32, 1, 0, 4)}};
     ttt_state *s;
-    ASSERT_OK(ttt__state_new(&about, parts, 3, &s));
+    ASSERT_OK(ttt__sequence_state_new(&about, parts, 3, &s));
     for (int i = 0; i < 30; i++)
-        ((float *)ttt__state_data(s, 0))[i] = (float)i / 3;
-    ((float *)ttt__state_data(s, 1))[6] = -1;
+        ((float *)ttt__sequence_state_data(s, 0))[i] = (float)i / 3;
+    ((float *)ttt__sequence_state_data(s, 1))[6] = -1;
     ttt__image_seal(s->image, s->size);
     return s;
 }
@@ -44,14 +45,15 @@ static void assert_same(const ttt_state *a, const ttt_state *b)
     assert_memory_equal(a->image, b->image, a->size);
     assert_int_equal(a->count, b->count);
     assert_int_equal(a->about.position, b->about.position);
-    assert_int_equal(a->about.place, b->about.place);
+    assert_int_equal(a->about.mb_offset, b->about.mb_offset);
     assert_int_equal(a->about.bytes, b->about.bytes);
     assert_string_equal(a->about.mixer, b->about.mixer);
     assert_memory_equal(a->about.model, b->about.model, sizeof a->about.model);
     for (int i = 0; i < a->count; i++) {
         assert_string_equal(a->parts[i].name, b->parts[i].name);
         assert_true(hlo_shape_equal(&a->parts[i].shape, &b->parts[i].shape));
-        assert_memory_equal(ttt__state_data(a, i), ttt__state_data(b, i), a->parts[i].size);
+        assert_memory_equal(ttt__sequence_state_data(a, i), ttt__sequence_state_data(b, i),
+                            a->parts[i].size);
     }
 }
 
@@ -61,7 +63,7 @@ static pjrt_status *parse(const void *bytes, size_t size, ttt_state **out)
     assert_non_null(copy);
     if (size > 0)
         memcpy(copy, bytes, size);
-    return ttt__state_parse("it", copy, size, out);
+    return ttt__sequence_state_parse("it", copy, size, out);
 }
 
 static void there_and_back(void **state)
@@ -76,8 +78,8 @@ static void there_and_back(void **state)
         ttt_state_free(back);
     }
     assert_int_equal(support_count_files(folder), 1);
-    assert_int_equal(ttt__state_find(s, "layers.1.keys"), 2);
-    assert_int_equal(ttt__state_find(s, "layers.9.keys"), -1);
+    assert_int_equal(ttt__sequence_state_find(s, "layers.1.keys"), 2);
+    assert_int_equal(ttt__sequence_state_find(s, "layers.9.keys"), -1);
     ASSERT_FAILS(ttt_state_write(s, support_path(folder, "no/a.state")), NOT_FOUND, "no/a.state");
     ASSERT_FAILS(ttt_state_read(support_path(folder, "b.state"), &back), NOT_FOUND, "b.state");
     assert_null(back);
@@ -92,7 +94,8 @@ static void moved(void **state)
     ASSERT_OK(ttt_state_moved(s, 100013, &further));
     assert_int_equal(further->about.position, 100013);
     assert_int_equal(further->parts[2].shape.dims[1], 100013);
-    assert_memory_equal(ttt__state_data(s, 0), ttt__state_data(further, 0), s->parts[0].size);
+    assert_memory_equal(ttt__sequence_state_data(s, 0), ttt__sequence_state_data(further, 0),
+                        s->parts[0].size);
     ttt_state *back;
     ASSERT_OK(parse(further->image, further->size, &back));
     assert_same(further, back);
@@ -110,10 +113,10 @@ static void rounded(void **state)
     static const float right[] = {1, 1 + 0x1p-6f, 1 + 0x1p-7f, -0x1.fep127f, 0, INFINITY};
     (void)state;
     ttt_state *s = make_state(), *less, *back;
-    memcpy(ttt__state_data(s, 0), given, sizeof given);
+    memcpy(ttt__sequence_state_data(s, 0), given, sizeof given);
     ASSERT_OK(ttt_state_rounded(s, &less));
-    assert_memory_equal(ttt__state_data(less, 0), right, sizeof right);
-    assert_true(((float *)ttt__state_data(less, 1))[6] == -1);
+    assert_memory_equal(ttt__sequence_state_data(less, 0), right, sizeof right);
+    assert_true(((float *)ttt__sequence_state_data(less, 1))[6] == -1);
     ASSERT_OK(parse(less->image, less->size, &back));
     assert_same(less, back);
     ttt_state_free(back);
@@ -174,7 +177,7 @@ static pjrt_status *with_header(const char *header, size_t bytes, ttt_state **ou
     memset(image + 16, ' ', start - 16);
     memcpy(image + 16, header, used - 16);
     ttt__image_seal(image, size);
-    return ttt__state_parse("it", image, size, out);
+    return ttt__sequence_state_parse("it", image, size, out);
 }
 
 #define MODEL "\"model\": \"00000000000000010000000000000002\""

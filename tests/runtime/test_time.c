@@ -98,32 +98,33 @@ static outcome download(ttt_array **results, int n)
     return o;
 }
 
-static ttt_array *upload(const ttt_place *place, hlo_type type, hlo_spec spec, const void *data)
+static ttt_array *upload(const ttt_devices *devices, hlo_type type, hlo_spec spec, const void *data)
 {
     ttt_array *array;
-    ASSERT_OK(ttt_array_upload(place, HLO_SHAPE(type, SEQUENCES, TIME), spec, data, &array));
+    ASSERT_OK(ttt_array_upload(devices, HLO_SHAPE(type, SEQUENCES, TIME), spec, data, &array));
     return array;
 }
 
-static outcome run(const ttt_config *config, const ttt_task *task, const char *mesh_text)
+static outcome run(const ttt_config *config, const ttt_program_desc *desc, const char *mesh_text)
 {
     ttt_mesh mesh;
-    ttt_place *place;
+    ttt_devices *devices;
     ttt_model *model;
     ttt_program *program;
     hlo_spec spec;
     ttt_array *inputs[3];
     int n = 0;
     ASSERT_OK(ttt_mesh_parse(mesh_text, &mesh));
-    ASSERT_OK(ttt_place_open("cpu", &mesh, &place));
-    ASSERT_OK(ttt_model_start(place, config, TTT_STACKED, ttt_wide_type(task->compute), 1, &model));
-    ASSERT_OK(ttt_task_compile(task, model, &program));
-    ASSERT_OK(ttt_task_batch_spec(task, &mesh, &spec));
-    inputs[n++] = upload(place, HLO_S32, spec, tokens);
-    if (task->kind != TTT_TASK_LOGITS)
-        inputs[n++] = upload(place, HLO_S32, spec, labels);
-    if (task->resets)
-        inputs[n++] = upload(place, HLO_PRED, spec, resets);
+    ASSERT_OK(ttt_devices_open("cpu", &mesh, &devices));
+    ASSERT_OK(
+        ttt_model_start(devices, config, TTT_STACKED, ttt_wide_type(desc->compute), 1, &model));
+    ASSERT_OK(ttt_compile_program(desc, model, &program));
+    ASSERT_OK(ttt_program_batch_spec(desc, &mesh, &spec));
+    inputs[n++] = upload(devices, HLO_S32, spec, tokens);
+    if (desc->kind != TTT_PROGRAM_LOGITS)
+        inputs[n++] = upload(devices, HLO_S32, spec, labels);
+    if (desc->resets)
+        inputs[n++] = upload(devices, HLO_PRED, spec, resets);
     ttt_array **results = calloc((size_t)program->n_results, sizeof(ttt_array *));
     assert_non_null(results);
     ASSERT_OK(ttt_model_run(model, program, inputs, n, results));
@@ -133,7 +134,7 @@ static outcome run(const ttt_config *config, const ttt_task *task, const char *m
         ttt_array_free(inputs[i]);
     ttt_program_free(program);
     ttt_model_free(model);
-    ttt_place_free(place);
+    ttt_devices_free(devices);
     return o;
 }
 
@@ -155,15 +156,15 @@ static double distance(const outcome *found, const outcome *right)
     return worst;
 }
 
-static void compare(const char *name, const ttt_config *config, const ttt_task *task, int n_meshes,
-                    double allowed)
+static void compare(const char *name, const ttt_config *config, const ttt_program_desc *desc,
+                    int n_meshes, double allowed)
 {
-    outcome one = run(config, task, NULL);
+    outcome one = run(config, desc, NULL);
     for (int i = 0; i < n_meshes; i++) {
-        outcome many = run(config, task, meshes[i]);
+        outcome many = run(config, desc, meshes[i]);
         double error = distance(&many, &one);
         printf("  %s, %s%s, %s: %.1e of %.0e\n", ttt_mixer_name(config->mixer), name,
-               task->resets ? ", resets" : "", meshes[i], error, allowed);
+               desc->resets ? ", resets" : "", meshes[i], error, allowed);
         free_outcome(&many);
         assert_true(error < allowed);
     }
@@ -173,9 +174,9 @@ static void compare(const char *name, const ttt_config *config, const ttt_task *
 /* ---- networks ----------------------------------------------------------------------------------
  */
 
-static ttt_task task_of(ttt_task_kind kind, hlo_type compute, bool with_resets)
+static ttt_program_desc task_of(ttt_program_kind kind, hlo_type compute, bool with_resets)
 {
-    return (ttt_task){
+    return (ttt_program_desc){
         .kind = kind, .batch = SEQUENCES, .time = TIME, .compute = compute, .resets = with_resets};
 }
 
@@ -184,8 +185,8 @@ static void agrees(const char *mixer, const char *backbone, int n_meshes)
 {
     ttt_config config = config_of(mixer, backbone);
     for (int with = 0; with < 2; with++) {
-        ttt_task logits = task_of(TTT_TASK_LOGITS, HLO_F64, with);
-        ttt_task grads = task_of(TTT_TASK_GRADS, HLO_F64, with);
+        ttt_program_desc logits = task_of(TTT_PROGRAM_LOGITS, HLO_F64, with);
+        ttt_program_desc grads = task_of(TTT_PROGRAM_GRADS, HLO_F64, with);
         compare("logits", &config, &logits, n_meshes, 1e-10);
         compare("gradients", &config, &grads, n_meshes, 1e-9);
     }
@@ -210,9 +211,9 @@ static void chunks_agree(void **state)
     (void)state;
     for (int i = 0; i < 2; i++) {
         ttt_config config = config_of(mixers[i], "mamba");
-        ttt_task task = task_of(TTT_TASK_GRADS, HLO_F64, false);
-        task.form = TTT_FORM_MATRIX;
-        compare("gradients in chunks", &config, &task, FEW, 1e-9);
+        ttt_program_desc desc = task_of(TTT_PROGRAM_GRADS, HLO_F64, false);
+        desc.form = TTT_FORM_MATRIX;
+        compare("gradients in chunks", &config, &desc, FEW, 1e-9);
     }
 }
 
@@ -239,10 +240,10 @@ static void mamba_agrees(void **state)
 static void diagnostics_agree(void **state)
 {
     ttt_config config = config_of("ttt_mlp", "mamba");
-    ttt_task task = task_of(TTT_TASK_LOSSES, HLO_F32, true);
+    ttt_program_desc desc = task_of(TTT_PROGRAM_LOSSES, HLO_F32, true);
     (void)state;
-    task.diagnostics = true;
-    compare("losses and diagnostics", &config, &task, MESHES, 1e-5);
+    desc.diagnostics = true;
+    compare("losses and diagnostics", &config, &desc, MESHES, 1e-5);
 }
 
 /* ---- training ----------------------------------------------------------------------------------
@@ -250,11 +251,11 @@ static void diagnostics_agree(void **state)
 
 /* A training under way on a mesh. */
 typedef struct training {
-    ttt_place *place;
+    ttt_devices *devices;
     ttt_params *params;
     ttt_program *program;
-    ttt_train_places at;
-    ttt__state state;
+    ttt_train_args at;
+    ttt__train_arrays state;
     ttt_array **args, **results;
 } training;
 
@@ -267,11 +268,11 @@ static void compile_step(training *t, const ttt_config *config)
     recipe.batch_tokens = SEQUENCES * TIME;
     recipe.epsilon = 1e-3; /* else rounding of gradients near zero decides over whole steps */
     recipe.warmup_steps = recipe.ttt_base_lr_warmup = 1;
-    ttt_task task = task_of(TTT_TASK_TRAIN, HLO_F32, true);
-    task.recipe = &recipe;
-    task.train.accumulation = PARTS;
-    task.places = &t->at;
-    ASSERT_OK(ttt_task_compile_for(&task, t->place, config, t->params, &t->program));
+    ttt_program_desc desc = task_of(TTT_PROGRAM_TRAIN, HLO_F32, true);
+    desc.recipe = &recipe;
+    desc.train.accumulation = PARTS;
+    desc.places = &t->at;
+    ASSERT_OK(ttt_compile_program_for(&desc, t->devices, config, t->params, &t->program));
 }
 
 static void start_training(training *t, const ttt_config *config, const char *mesh_text)
@@ -284,15 +285,15 @@ static void start_training(training *t, const ttt_config *config, const char *me
     t->params = ttt_params_new(config, TTT_STACKED, &error);
     assert_non_null(t->params);
     ASSERT_OK(ttt_mesh_parse(mesh_text, &mesh));
-    ASSERT_OK(ttt_place_open("cpu", &mesh, &t->place));
+    ASSERT_OK(ttt_devices_open("cpu", &mesh, &t->devices));
     compile_step(t, config);
-    ASSERT_OK(ttt__state_start(t->place, t->params, 1, NULL, &t->state));
+    ASSERT_OK(ttt__train_arrays_start(t->devices, t->params, 1, NULL, &t->state));
     t->args = calloc((size_t)t->at.n_arguments, sizeof(ttt_array *));
     t->results = calloc((size_t)t->at.n_results, sizeof(ttt_array *));
     assert_true(t->args != NULL && t->results != NULL);
-    ASSERT_OK(ttt_array_upload(t->place, ids, rows, tokens, &t->args[t->at.tokens]));
-    ASSERT_OK(ttt_array_upload(t->place, ids, rows, labels, &t->args[t->at.labels]));
-    ASSERT_OK(ttt_array_upload(t->place, marks, rows, resets, &t->args[t->at.resets]));
+    ASSERT_OK(ttt_array_upload(t->devices, ids, rows, tokens, &t->args[t->at.tokens]));
+    ASSERT_OK(ttt_array_upload(t->devices, ids, rows, labels, &t->args[t->at.labels]));
+    ASSERT_OK(ttt_array_upload(t->devices, marks, rows, resets, &t->args[t->at.resets]));
 }
 
 /* The state moves on; returns the loss. */
@@ -317,10 +318,10 @@ static void end_training(training *t)
         ttt_array_free(t->args[i]);
     free(t->args);
     free(t->results);
-    ttt__state_free(&t->state);
+    ttt__train_arrays_free(&t->state);
     ttt_program_free(t->program);
     ttt_params_free(t->params);
-    ttt_place_free(t->place);
+    ttt_devices_free(t->devices);
 }
 
 /* Losses of some steps, and the parameters after them. */
@@ -361,7 +362,8 @@ static void training_agrees(void **state)
 /* ---- what is refused ---------------------------------------------------------------------------
  */
 
-static pjrt_status *build(const ttt_config *config, const ttt_task *task, const char *mesh_text)
+static pjrt_status *build(const ttt_config *config, const ttt_program_desc *desc,
+                          const char *mesh_text)
 {
     ttt_mesh mesh;
     ttt_graph graph;
@@ -369,7 +371,7 @@ static pjrt_status *build(const ttt_config *config, const ttt_task *task, const 
     ASSERT_OK(ttt_mesh_parse(mesh_text, &mesh));
     ttt_params *params = ttt_params_new(config, TTT_STACKED, &error);
     assert_non_null(params);
-    pjrt_status *st = ttt_task_build(task, config, params, &mesh, &graph);
+    pjrt_status *st = ttt_build_graph(desc, config, params, &mesh, &graph);
     if (st == NULL)
         ttt_graph_free(&graph);
     ttt_params_free(params);
@@ -378,28 +380,29 @@ static pjrt_status *build(const ttt_config *config, const ttt_task *task, const 
 
 static void what_cannot_be_split_is_refused(void **state)
 {
-    static const ttt_task_kind with_states[] = {TTT_TASK_START,  TTT_TASK_DECODE, TTT_TASK_EXTEND,
-                                                TTT_TASK_STREAM, TTT_TASK_PUT,    TTT_TASK_TAKE};
+    static const ttt_program_kind with_states[] = {TTT_PROGRAM_START,  TTT_PROGRAM_DECODE,
+                                                   TTT_PROGRAM_EXTEND, TTT_PROGRAM_STREAM,
+                                                   TTT_PROGRAM_PUT,    TTT_PROGRAM_TAKE};
     ttt_config config = config_of("ttt_linear", "mamba"), whole = config;
-    ttt_task task = task_of(TTT_TASK_LOGITS, HLO_F32, false);
+    ttt_program_desc desc = task_of(TTT_PROGRAM_LOGITS, HLO_F32, false);
     (void)state;
-    ASSERT_OK(build(&config, &task, "time=4"));
-    ASSERT_FAILS(build(&config, &task, "time=16"), INVALID_ARGUMENT,
+    ASSERT_OK(build(&config, &desc, "time=4"));
+    ASSERT_FAILS(build(&config, &desc, "time=16"), INVALID_ARGUMENT,
                  "64 tokens are not 16 spans of whole mini-batches of 8");
-    task.time = 72; /* nine mini-batches */
-    ASSERT_FAILS(build(&config, &task, "time=4"), INVALID_ARGUMENT, "a multiple of 32");
-    task.time = 63;
-    ASSERT_FAILS(build(&config, &task, "time=4"), INVALID_ARGUMENT, "63 tokens do not divide by 4");
-    task.time = TIME;
-    task.form = TTT_FORM_PRIMAL;
-    ASSERT_FAILS(build(&config, &task, "time=4"), INVALID_ARGUMENT, "dual form");
-    task.form = TTT_FORM_DUAL;
+    desc.time = 72; /* nine mini-batches */
+    ASSERT_FAILS(build(&config, &desc, "time=4"), INVALID_ARGUMENT, "a multiple of 32");
+    desc.time = 63;
+    ASSERT_FAILS(build(&config, &desc, "time=4"), INVALID_ARGUMENT, "63 tokens do not divide by 4");
+    desc.time = TIME;
+    desc.form = TTT_FORM_PRIMAL;
+    ASSERT_FAILS(build(&config, &desc, "time=4"), INVALID_ARGUMENT, "dual form");
+    desc.form = TTT_FORM_DUAL;
     whole.mini_batch_size = 0;
     whole.learnable_token_idx = false;
-    ASSERT_FAILS(build(&whole, &task, "time=4"), INVALID_ARGUMENT, "set mini_batch_size");
+    ASSERT_FAILS(build(&whole, &desc, "time=4"), INVALID_ARGUMENT, "set mini_batch_size");
     for (size_t i = 0; i < sizeof with_states / sizeof *with_states; i++) {
-        task.kind = with_states[i];
-        ASSERT_FAILS(build(&config, &task, "time=4"), INVALID_ARGUMENT, "from a state");
+        desc.kind = with_states[i];
+        ASSERT_FAILS(build(&config, &desc, "time=4"), INVALID_ARGUMENT, "from a state");
     }
 }
 

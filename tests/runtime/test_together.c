@@ -36,14 +36,14 @@ static int tear_down(void **unused)
 }
 
 /* A place without a client, as process `rank` of `processes` has it. */
-static ttt_place place_of(const char *mesh, ttt_world *world, int rank, int processes)
+static ttt_devices place_of(const char *mesh, ttt_job *job, int rank, int processes)
 {
-    ttt_place place = {.world = world};
-    pjrt_status_free(ttt_mesh_parse(mesh, &place.mesh));
-    place.n_devices = (int)ttt_mesh_devices(&place.mesh);
-    place.n_mine = place.n_devices / processes;
-    place.first = rank * place.n_mine;
-    return place;
+    ttt_devices devices = {.job = job};
+    pjrt_status_free(ttt_mesh_parse(mesh, &devices.mesh));
+    devices.n_devices = (int)ttt_mesh_devices(&devices.mesh);
+    devices.n_mine = devices.n_devices / processes;
+    devices.first = rank * devices.n_mine;
+    return devices;
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------
@@ -57,11 +57,11 @@ static void pieces_cover_everything_once(void **unused)
 {
     (void)unused;
     for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
-        ttt_place one = place_of(meshes[m], NULL, 0, 2), other = place_of(meshes[m], NULL, 1, 2);
-        ttt__pieces pieces, again;
+        ttt_devices one = place_of(meshes[m], NULL, 0, 2), other = place_of(meshes[m], NULL, 1, 2);
+        ttt__checkpoint_shards pieces, again;
         int64_t had[2] = {0};
-        ASSERT_OK(ttt__pieces_new(&one, state.params, &pieces));
-        ASSERT_OK(ttt__pieces_new(&other, state.params, &again));
+        ASSERT_OK(ttt__checkpoint_shards_new(&one, state.params, &pieces));
+        ASSERT_OK(ttt__checkpoint_shards_new(&other, state.params, &again));
         assert_int_equal(pieces.count, again.count);
         assert_memory_equal(pieces.list, again.list, (size_t)pieces.count * sizeof *pieces.list);
         for (int i = 0; i < state.params->count; i++) {
@@ -71,7 +71,7 @@ static void pieces_cover_everything_once(void **unused)
             for (size_t k = 0; k < count; k++)
                 part[k] = 1;
             for (int k = 0; k < pieces.count; k++) {
-                const ttt__piece *p = &pieces.list[k];
+                const ttt__checkpoint_shard *p = &pieces.list[k];
                 if (p->set != 1 || p->param != i)
                     continue;
                 float *seen = malloc(count * sizeof *seen);
@@ -89,19 +89,19 @@ static void pieces_cover_everything_once(void **unused)
         }
         assert_int_equal(had[0] + had[1], state.params->elements);
         assert_true(had[0] > had[1] / 3 && had[1] > had[0] / 3);
-        ttt__pieces_free(&pieces);
-        ttt__pieces_free(&again);
+        ttt__checkpoint_shards_free(&pieces);
+        ttt__checkpoint_shards_free(&again);
     }
 }
 
 static ttt_tensors *saved_model(void)
 {
-    ttt__store *store;
+    ttt__checkpoint_dir *store;
     ttt_error error;
     support_snapshot_step(&state, 7);
-    ASSERT_OK(ttt__store_open(folder, &(ttt__store_options){0}, &store));
-    ASSERT_OK(ttt__store_write(store, &state.snapshot));
-    ttt__store_free(store);
+    ASSERT_OK(ttt__checkpoint_dir_open(folder, &(ttt__checkpoint_dir_options){0}, &store));
+    ASSERT_OK(ttt__checkpoint_dir_write(store, &state.snapshot));
+    ttt__checkpoint_dir_free(store);
     ttt_tensors *tensors = ttt_tensors_open(support_path(folder, "step-00000007"), &error);
     assert_non_null(tensors);
     return tensors;
@@ -113,15 +113,15 @@ static void blocks_are_read_alone(void **unused)
     (void)unused;
     ttt_tensors *tensors = saved_model();
     for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
-        ttt_place place = place_of(meshes[m], NULL, 0, 1);
+        ttt_devices devices = place_of(meshes[m], NULL, 0, 1);
         for (int i = 0; i < state.params->count; i++) {
             const ttt_param *p = &state.params->list[i];
             size_t size = (size_t)hlo_shape_elements(&p->shape) * sizeof(float);
             float *wanted = malloc(size), *found = malloc(size);
-            for (int d = 0; d < place.n_devices; d++) {
+            for (int d = 0; d < devices.n_devices; d++) {
                 ttt_block block;
                 ttt_error error;
-                ASSERT_OK(ttt_mesh_block(&place.mesh, &p->shape, &p->spec, d, &block));
+                ASSERT_OK(ttt_mesh_block(&devices.mesh, &p->shape, &p->spec, d, &block));
                 ttt__block_copy(&p->shape, &block, state.sets[0][i], wanted, true);
                 assert_true(ttt_params_load_block(state.params, i, tensors, block.start,
                                                   block.limit, found, &error));
@@ -152,7 +152,7 @@ static int free_port(void)
 }
 
 /* What a forked process does; 0 when all is well. Nothing in it asserts. */
-typedef int (*part_of_job)(ttt_world *world, int rank, int processes);
+typedef int (*part_of_job)(ttt_job *job, int rank, int processes);
 
 static int failed(pjrt_status *st)
 {
@@ -172,18 +172,18 @@ static pid_t start(part_of_job part, int rank, int processes, int port)
         return pid;
     char coordinator[40];
     snprintf(coordinator, sizeof coordinator, "127.0.0.1:%d", port);
-    ttt_world_options options = TTT_WORLD_DEFAULTS;
+    ttt_job_options options = TTT_JOB_DEFAULTS;
     options.launch = TTT_LAUNCH_TCP;
     options.rank = rank;
     options.processes = processes;
     options.coordinator = coordinator;
     options.token = "a secret of this test";
     options.timeout = 30;
-    ttt_world *world = NULL;
-    int code = failed(ttt_world_open(&options, &world));
+    ttt_job *job = NULL;
+    int code = failed(ttt_job_open(&options, &job));
     if (code == 0)
-        code = part(world, rank, processes);
-    ttt_world_free(world);
+        code = part(job, rank, processes);
+    ttt_job_free(job);
     _exit(code);
 }
 
@@ -215,11 +215,11 @@ static int64_t step_to_save;
 static int told[2] = {-1, -1}; /* where processes tell that they begin to save, if anywhere */
 
 /* The pieces of this process with the values of the step. */
-static pjrt_status *cut_pieces(const ttt_place *place, int rank, ttt__pieces *pieces)
+static pjrt_status *cut_pieces(const ttt_devices *devices, int rank, ttt__checkpoint_shards *pieces)
 {
-    PJRT_TRY(ttt__pieces_new(place, state.params, pieces));
+    PJRT_TRY(ttt__checkpoint_shards_new(devices, state.params, pieces));
     for (int i = 0; i < pieces->count; i++) {
-        ttt__piece *p = &pieces->list[i];
+        ttt__checkpoint_shard *p = &pieces->list[i];
         const hlo_shape *shape = &state.params->list[p->param].shape;
         if (p->process != rank)
             continue;
@@ -231,25 +231,25 @@ static pjrt_status *cut_pieces(const ttt_place *place, int rank, ttt__pieces *pi
     return NULL;
 }
 
-static int save(ttt_world *world, int rank, int processes)
+static int save(ttt_job *job, int rank, int processes)
 {
-    ttt_place place = place_of("data=2,fsdp=4", world, rank, processes);
-    ttt__store_options options = {.keep = 2, .shard_bytes = 3000, .world = world};
-    ttt__store *store;
-    ttt__pieces pieces;
+    ttt_devices devices = place_of("data=2,fsdp=4", job, rank, processes);
+    ttt__checkpoint_dir_options options = {.keep = 2, .shard_bytes = 3000, .job = job};
+    ttt__checkpoint_dir *store;
+    ttt__checkpoint_shards pieces;
     support_snapshot_step(&state, step_to_save);
-    pjrt_status *st = cut_pieces(&place, rank, &pieces);
+    pjrt_status *st = cut_pieces(&devices, rank, &pieces);
     if (st == NULL)
-        st = ttt__store_open(folder, &options, &store);
+        st = ttt__checkpoint_dir_open(folder, &options, &store);
     if (st == NULL)
-        st = ttt_world_barrier(world, "open");
+        st = ttt_job_barrier(job, "open");
     if (st == NULL && told[1] >= 0 && write(told[1], "", 1) != 1)
         return 2;
     ttt__snapshot snapshot = state.snapshot;
     snapshot.pieces = pieces.list;
     snapshot.n_pieces = pieces.count;
     if (st == NULL)
-        st = ttt__store_write(store, &snapshot);
+        st = ttt__checkpoint_dir_write(store, &snapshot);
     return failed(st);
 }
 
@@ -287,9 +287,9 @@ static void written_together(void **unused)
 static int64_t step_to_find;
 
 /* What a process finds, and that all of it is read by someone. */
-static int find(ttt_world *world, int rank, int processes)
+static int find(ttt_job *job, int rank, int processes)
 {
-    ttt__meetings all = {.world = world, .name = "find"};
+    ttt__agreements all = {.job = job, .name = "find"};
     ttt__checkpoint *found = NULL;
     (void)rank, (void)processes;
     pjrt_status *st = ttt__checkpoint_latest(folder, &all, NULL, NULL, &found);

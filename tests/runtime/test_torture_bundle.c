@@ -13,7 +13,7 @@
 #include <stdio.h>
 
 static char folder[PATH_MAX];
-static ttt_place *place;
+static ttt_devices *devices;
 static ttt_lm *lm;
 static const char *const cpu[] = {"cpu"};
 static float expected[SMALL_VOCAB];
@@ -33,8 +33,8 @@ static int setup(void **unused)
     (void)unused;
     json_set_alloc_funcs(json_malloc, free);
     support_new_folder(folder);
-    ASSERT_OK(ttt_place_open("cpu", NULL, &place));
-    small_model_write(place, at("model"), "ttt_linear", 1);
+    ASSERT_OK(ttt_devices_open("cpu", NULL, &devices));
+    small_model_write(devices, at("model"), "ttt_linear", 1);
     ttt_export_options o = {
         .model = at("model"), .targets = cpu, .n_targets = 1, .engine = {.span = 8, .batch = 2}};
     ASSERT_OK(ttt_bundle_write(at("bundle"), &o));
@@ -45,7 +45,7 @@ static int teardown(void **unused)
 {
     (void)unused;
     ttt_lm_free(lm);
-    ttt_place_free(place);
+    ttt_devices_free(devices);
     support_remove_folder(folder);
     return 0;
 }
@@ -133,7 +133,7 @@ static pjrt_status *open_engine(void)
     ttt_engine *engine = NULL;
     pjrt_status *st = ttt_bundle_open(at("bundle"), &bundle);
     if (st == NULL)
-        st = ttt_bundle_engine(bundle, place, NULL, &use, &engine);
+        st = ttt_bundle_engine(bundle, devices, NULL, &use, &engine);
     if (st == NULL)
         assert_string_equal(use.target, "cpu");
     ttt_engine_free(engine);

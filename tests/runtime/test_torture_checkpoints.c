@@ -12,8 +12,8 @@
 
 #include <cmocka.h>
 
-#include "runtime/checkpoint/checkpoints.h"
 #include "runtime/base/files.h"
+#include "runtime/checkpoint/checkpoints.h"
 #include "runtime/train/metrics.h"
 #include "tests/support/snapshot.h"
 #include "tests/support/torture.h"
@@ -34,19 +34,20 @@ static void *json_malloc(size_t size)
 
 static char folder[PATH_MAX];
 static support_snapshot state;
-static const ttt__store_options options = {.keep = 1, .shard_bytes = 6000};
+static const ttt__checkpoint_dir_options options = {.keep = 1, .shard_bytes = 6000};
 
 static pjrt_status *save(void)
 {
-    ttt__store *store;
-    PJRT_TRY(ttt__store_open(folder, &options, &store));
-    pjrt_status *st = ttt__store_write(store, &state.snapshot);
-    if (st == NULL && ttt__store_trouble(store) != NULL) { /* saved, but not pruned: once more */
+    ttt__checkpoint_dir *store;
+    PJRT_TRY(ttt__checkpoint_dir_open(folder, &options, &store));
+    pjrt_status *st = ttt__checkpoint_dir_write(store, &state.snapshot);
+    if (st == NULL &&
+        ttt__checkpoint_dir_trouble(store) != NULL) { /* saved, but not pruned: once more */
         fail_at = 0;
-        st = ttt__store_write(store, &state.snapshot);
-        assert_null(ttt__store_trouble(store));
+        st = ttt__checkpoint_dir_write(store, &state.snapshot);
+        assert_null(ttt__checkpoint_dir_trouble(store));
     }
-    ttt__store_free(store);
+    ttt__checkpoint_dir_free(store);
     return st;
 }
 

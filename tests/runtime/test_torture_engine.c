@@ -131,10 +131,10 @@ static void torture(const char *name, pjrt_status *(*run)(void))
                   lost);
 }
 
-static void open_engine(const ttt_place *place)
+static void open_engine(const ttt_devices *devices)
 {
     ttt_engine_options options = {.batch = slots, .span = 8};
-    ASSERT_OK(ttt_engine_open(place, folder, &options, &engine));
+    ASSERT_OK(ttt_engine_open(devices, folder, &options, &engine));
     for (int64_t i = 0; i < slots; i++) {
         ASSERT_OK(ttt_engine_feed(engine, i, tokens, 8 + i, NULL)); /* a span, and tokens */
         ASSERT_OK(ttt_engine_take(engine, i, &start[i]));
@@ -143,7 +143,7 @@ static void open_engine(const ttt_place *place)
     ASSERT_OK(ttt_engine_step(engine, next, expected[0]));
 }
 
-static void write_model(const ttt_place *place)
+static void write_model(const ttt_devices *devices)
 {
     static const char *const small[][2] = {{"vocab_size", "32"},       {"hidden_size", "16"},
                                            {"n_layers", "1"},          {"n_heads", "2"},
@@ -154,7 +154,7 @@ static void write_model(const ttt_place *place)
     assert_true(ttt_config_preset(&config, "tiny", "ttt_linear", "mamba", &error));
     for (size_t i = 0; i < sizeof small / sizeof *small; i++)
         assert_true(ttt_config_set(&config, small[i][0], small[i][1], &error));
-    ASSERT_OK(ttt_model_start(place, &config, TTT_SEPARATE, HLO_F32, 1, &model));
+    ASSERT_OK(ttt_model_start(devices, &config, TTT_SEPARATE, HLO_F32, 1, &model));
     assert_true(ttt_config_write(&config, support_path(folder, "config.json"), &error));
     ASSERT_OK(ttt_arrays_save(model->params, model->weights,
                               support_path(folder, "model.safetensors"), HLO_F32, NULL));
@@ -164,13 +164,13 @@ static void write_model(const ttt_place *place)
 static void everything(void **state)
 {
     (void)state;
-    ttt_place *place;
+    ttt_devices *devices;
     support_new_folder(folder);
     json_set_alloc_funcs(json_malloc, free);
-    ASSERT_OK(ttt_place_open("cpu", NULL, &place));
-    write_model(place);
+    ASSERT_OK(ttt_devices_open("cpu", NULL, &devices));
+    write_model(devices);
     for (slots = 1; slots <= MOST_SLOTS; slots++) {
-        open_engine(place);
+        open_engine(devices);
         torture("reset", reset);
         torture("feed", feed);
         torture("step", step);
@@ -180,7 +180,7 @@ static void everything(void **state)
             ttt_state_free(start[i]);
         ttt_engine_free(engine);
     }
-    ttt_place_free(place);
+    ttt_devices_free(devices);
     support_remove_folder(folder);
 }
 

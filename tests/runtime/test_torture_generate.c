@@ -27,10 +27,11 @@ static ttt_tokenizer *tokenizer;
 static pjrt_status *state_there_and_back(void)
 {
     const ttt_state_about about = {.position = 9, .mixer = "attention"};
-    const ttt__part parts[] = {{.name = "layers.0.keys", .shape = HLO_SHAPE(HLO_F32, 1, 9, 2)}};
+    const ttt__state_array parts[] = {
+        {.name = "layers.0.keys", .shape = HLO_SHAPE(HLO_F32, 1, 9, 2)}};
     const char *path = support_path(folder, "a.state");
     ttt_state *made, *moved = NULL, *back = NULL;
-    PJRT_TRY(ttt__state_new(&about, parts, 1, &made));
+    PJRT_TRY(ttt__sequence_state_new(&about, parts, 1, &made));
     ttt__image_seal(made->image, made->size);
     pjrt_status *st = ttt_state_write(made, path);
     if (st == NULL)
@@ -49,15 +50,15 @@ static pjrt_status *text_in_the_making(void)
     ttt_generate_options options = {
         .sampling = {.temperature = 1, .top_p = 0.9}, .most = 30, .stops = stops, .n_stops = 2};
     float logits[258] = {[0xc3] = 9, [0xa9] = 9, ['q'] = 9};
-    ttt_writing *writing;
+    ttt_text_stream *writing;
     ttt_end end = TTT_GOES_ON;
     pjrt_status *st = NULL;
-    PJRT_TRY(ttt_writing_new(tokenizer, 258, &options, 0, &writing));
+    PJRT_TRY(ttt_text_stream_new(tokenizer, 258, &options, 0, &writing));
     while (st == NULL && end == TTT_GOES_ON) {
         int32_t token;
-        st = ttt_writing_next(writing, logits, NULL, NULL, &token, &end);
+        st = ttt_text_stream_next(writing, logits, NULL, NULL, &token, &end);
     }
-    ttt_writing_free(writing);
+    ttt_text_stream_free(writing);
     return st;
 }
 

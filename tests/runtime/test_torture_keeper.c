@@ -26,12 +26,12 @@ static int answers(keeper_peer *peer)
 }
 
 /* How many requests of a small job were answered. */
-static int job(ttt_keeper *keeper)
+static int job(ttt__coordinator *keeper)
 {
     keeper_peer *p[PROCESSES];
     int answered = 0;
     for (uint32_t i = 0; i < PROCESSES; i++) {
-        p[i] = ttt__keeper_connect(keeper, 0);
+        p[i] = ttt__coordinator_connect(keeper, 0);
         if (p[i] == NULL)
             continue;
         talk_hello(keeper, p[i], 1, 0);
@@ -44,8 +44,8 @@ static int job(ttt_keeper *keeper)
         talk_request(keeper, p[i], STORE_PUT, 0, i == 0 ? "other" : "key", "value", 1);
         talk_request(keeper, p[i], STORE_GATHER, 1000, "all", "bytes", 1);
     }
-    ttt__keeper_tick(keeper, 5); /* sends heartbeats, */
-    ttt__keeper_tick(keeper, 6); /* and those that could not be written show */
+    ttt__coordinator_tick(keeper, 5); /* sends heartbeats, */
+    ttt__coordinator_tick(keeper, 6); /* and those that could not be written show */
     for (int i = 0; i < PROCESSES; i++)
         answered += answers(p[i]);
     for (int i = 0; i < PROCESSES; i++) {
@@ -54,7 +54,7 @@ static int job(ttt_keeper *keeper)
     }
     for (int i = 0; i < PROCESSES; i++) {
         if (p[i] != NULL)
-            ttt__keeper_disconnect(keeper, p[i], "it went", 7);
+            ttt__coordinator_disconnect(keeper, p[i], "it went", 7);
     }
     return answered;
 }
@@ -65,17 +65,17 @@ static void every_allocation(void **state)
     const keeper_options options = {"a secret", PROCESSES, NULL, 60, 15};
     int n = 1;
     for (bool hit = true; hit; n++) {
-        ttt_keeper *keeper;
+        ttt__coordinator *keeper;
         atomic_store(&allocations, 0);
         fail_at = n;
-        pjrt_status *st = ttt__keeper_new(&options, 0, &keeper);
+        pjrt_status *st = ttt__coordinator_new(&options, 0, &keeper);
         int answered = st == NULL ? job(keeper) : 0;
         fail_at = 0;
         hit = atomic_load(&allocations) >= n;
         assert_true(hit || answered == 3 * PROCESSES);
         assert_true((st == NULL) == (keeper != NULL));
         pjrt_status_free(st);
-        ttt__keeper_free(keeper);
+        ttt__coordinator_free(keeper);
     }
     assert_true(n > 20);
 }

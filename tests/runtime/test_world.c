@@ -14,9 +14,9 @@ enum { PROCESSES = 3 };
 
 typedef struct process process;
 struct process {
-    ttt_world_options options;
+    ttt_job_options options;
     pjrt_status *(*run)(process *p);
-    ttt_world *world;
+    ttt_job *job;
     pthread_barrier_t *gate;
     pjrt_status *status;
     pthread_t thread;
@@ -25,10 +25,10 @@ struct process {
 static void *run_process(void *arg)
 {
     process *p = arg;
-    p->status = ttt_world_open(&p->options, &p->world);
+    p->status = ttt_job_open(&p->options, &p->job);
     if (p->status == NULL && p->run != NULL)
         p->status = p->run(p);
-    ttt_world_free(p->world);
+    ttt_job_free(p->job);
     return NULL;
 }
 
@@ -86,38 +86,37 @@ static void expect_failure(process *p, const char *text)
 static void one_process_needs_no_world(void **state)
 {
     (void)state;
-    ttt_world *world = (ttt_world *)1;
-    ttt_world_options options = TTT_WORLD_DEFAULTS;
+    ttt_job *job = (ttt_job *)1;
+    ttt_job_options options = TTT_JOB_DEFAULTS;
     unsetenv("TPU_WORKER_HOSTNAMES");
     int number = 5;
     void *all;
-    assert_null(ttt_world_open(&options, &world));
-    assert_null(world);
-    assert_int_equal(ttt_world_rank(world), 0);
-    assert_int_equal(ttt_world_size(world), 1);
-    assert_null(ttt_world_barrier(world, "a"));
-    assert_null(ttt_world_gather(world, "b", &number, sizeof number, &all));
+    assert_null(ttt_job_open(&options, &job));
+    assert_null(job);
+    assert_int_equal(ttt_job_rank(job), 0);
+    assert_int_equal(ttt_job_size(job), 1);
+    assert_null(ttt_job_barrier(job, "a"));
+    assert_null(ttt_job_gather(job, "b", &number, sizeof number, &all));
     assert_int_equal(*(int *)all, 5);
     free(all);
-    assert_null(ttt_world_broadcast(world, "c", &number, sizeof number));
-    assert_null(ttt_world_check(world));
-    assert_null(ttt_world_store(world));
-    ttt_world_free(world);
+    assert_null(ttt_job_broadcast(job, "c", &number, sizeof number));
+    assert_null(ttt_job_check(job));
+    assert_null(ttt_job_kv(job));
+    ttt_job_free(job);
 }
 
-static void expect_refused(ttt_world_options options, const char *text)
+static void expect_refused(ttt_job_options options, const char *text)
 {
-    ttt_world *world;
-    process p = {.status = ttt_world_open(&options, &world)};
-    assert_null(world);
+    ttt_job *job;
+    process p = {.status = ttt_job_open(&options, &job)};
+    assert_null(job);
     expect_failure(&p, text);
 }
 
 static void wrong_flags_are_explained(void **state)
 {
     (void)state;
-    ttt_world_options o = {
-        .launch = TTT_LAUNCH_TCP, .rank = 4, .processes = 4, .token = "12345678"};
+    ttt_job_options o = {.launch = TTT_LAUNCH_TCP, .rank = 4, .processes = 4, .token = "12345678"};
     expect_refused(o, "rank 4 of 4");
     o.rank = 1;
     expect_refused(o, "HOST:PORT");
@@ -130,7 +129,7 @@ static void wrong_flags_are_explained(void **state)
     expect_refused(o, "TTT_TOKEN");
     setenv("TPU_WORKER_HOSTNAMES", "a,b", 1);
     setenv("TPU_WORKER_ID", "2", 1);
-    expect_refused((ttt_world_options){.token = "12345678"}, "TPU_WORKER_ID");
+    expect_refused((ttt_job_options){.token = "12345678"}, "TPU_WORKER_ID");
     unsetenv("TPU_WORKER_HOSTNAMES");
     unsetenv("TPU_WORKER_ID");
     o.token = "12345678";
@@ -148,24 +147,24 @@ static pjrt_status *wrong(const char *what)
 
 static pjrt_status *meet(process *p)
 {
-    int rank = ttt_world_rank(p->world);
+    int rank = ttt_job_rank(p->job);
     char name[32], big[3000];
     for (int step = 0; step < 20; step++) {
         void *all;
         snprintf(name, sizeof name, "step %d", step);
         memset(big, 'a' + rank, sizeof big);
-        PJRT_TRY(ttt_world_gather(p->world, name, big, sizeof big, &all));
+        PJRT_TRY(ttt_job_gather(p->job, name, big, sizeof big, &all));
         for (int i = 0; i < PROCESSES; i++) {
             if (((char *)all)[i * 3000 + 2999] != 'a' + i)
                 return wrong("a gathering");
         }
         free(all);
-        PJRT_TRY(ttt_world_broadcast(p->world, name, big, sizeof big));
+        PJRT_TRY(ttt_job_broadcast(p->job, name, big, sizeof big));
         if (big[77] != 'a')
             return wrong("a broadcast");
-        PJRT_TRY(ttt_world_check(p->world));
+        PJRT_TRY(ttt_job_check(p->job));
     }
-    const pjrt_store *s = ttt_world_store(p->world);
+    const pjrt_store *s = ttt_job_kv(p->job);
     char *value = NULL;
     size_t size;
     snprintf(name, sizeof name, "key of %d", rank);
@@ -179,7 +178,7 @@ static pjrt_status *meet(process *p)
     free(value);
     if (s->try_get(s->user, "none", 4, &value, &size) != PJRT_CODE_NOT_FOUND)
         return wrong("try_get");
-    return ttt_world_barrier(p->world, "end");
+    return ttt_job_barrier(p->job, "end");
 }
 
 static void all_meet(void **state)
@@ -201,8 +200,8 @@ static void *exchange_all(void *arg)
 {
     enum { BIG = 3 << 20 };
     exchange *e = arg;
-    const pjrt_messenger *m = ttt_world_messenger(e->p->world);
-    int rank = ttt_world_rank(e->p->world);
+    const pjrt_messenger *m = ttt_job_messenger(e->p->job);
+    int rank = ttt_job_rank(e->p->job);
     char error[PJRT_MESSENGER_ERROR];
     char *out = malloc(BIG), *in[PROCESSES];
     for (int round = 0; round < 4; round++) {
@@ -250,12 +249,12 @@ static void messages_arrive(void **state)
 static pjrt_status *leave_early(process *p)
 {
     char error[PJRT_MESSENGER_ERROR] = "", byte;
-    const pjrt_messenger *m = ttt_world_messenger(p->world);
-    int rank = ttt_world_rank(p->world);
+    const pjrt_messenger *m = ttt_job_messenger(p->job);
+    int rank = ttt_job_rank(p->job);
     if (rank == 2)
         return NULL;
     if (rank == 1)
-        return ttt_world_barrier(p->world, "never");
+        return ttt_job_barrier(p->job, "never");
     pjrt_message from = {2, &byte, 1};
     if (m->exchange(m->user, 3, NULL, 0, &from, 1, error) == 0)
         return wrong("a message");

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-void small_model_write(const ttt_place *place, const char *folder, const char *mixer, uint64_t seed)
+void small_model_write(const ttt_devices *devices, const char *folder, const char *mixer,
+                       uint64_t seed)
 {
     static const char *const small[][2] = {{"vocab_size", "260"},       {"hidden_size", "16"},
                                            {"n_layers", "1"},           {"n_heads", "2"},
@@ -19,7 +20,7 @@ void small_model_write(const ttt_place *place, const char *folder, const char *m
     assert_true(ttt_config_preset(&config, "tiny", mixer, "mamba", &error));
     for (size_t i = 0; i < sizeof small / sizeof *small; i++)
         assert_true(ttt_config_set(&config, small[i][0], small[i][1], &error));
-    ASSERT_OK(ttt_model_start(place, &config, TTT_SEPARATE, HLO_F32, seed, &model));
+    ASSERT_OK(ttt_model_start(devices, &config, TTT_SEPARATE, HLO_F32, seed, &model));
     assert_int_equal(mkdir(folder, 0777), 0);
     assert_true(ttt_config_write(&config, support_path(folder, "config.json"), &error));
     ASSERT_OK(ttt_arrays_save(model->params, model->weights,

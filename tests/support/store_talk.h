@@ -7,14 +7,15 @@
 #include <string.h>
 
 /* Hands `bytes` over, which are then empty. */
-static inline void talk_say(ttt_keeper *keeper, keeper_peer *peer, store_bytes *bytes, double now)
+static inline void talk_say(ttt__coordinator *keeper, keeper_peer *peer, store_bytes *bytes,
+                            double now)
 {
     ttt__bytes_add(&peer->in, bytes->data, bytes->size);
     ttt__bytes_free(bytes);
-    ttt__keeper_receive(keeper, peer, now);
+    ttt__coordinator_receive(keeper, peer, now);
 }
 
-static inline void talk_hello(ttt_keeper *keeper, keeper_peer *peer, unsigned char first,
+static inline void talk_hello(ttt__coordinator *keeper, keeper_peer *peer, unsigned char first,
                               double now)
 {
     unsigned char nonce[TTT_NONCE] = {first};
@@ -27,14 +28,14 @@ static inline void talk_hello(ttt_keeper *keeper, keeper_peer *peer, unsigned ch
 }
 
 /* A proof for the nonces of `overheard`, which is the peer itself unless somebody cheats. */
-static inline void talk_prove(ttt_keeper *keeper, keeper_peer *peer, const keeper_peer *overheard,
-                              const char *token, uint32_t rank, uint32_t processes,
-                              const char *host, double now)
+static inline void talk_prove(ttt__coordinator *keeper, keeper_peer *peer,
+                              const keeper_peer *overheard, const char *token, uint32_t rank,
+                              uint32_t processes, const char *host, double now)
 {
     unsigned char proof[TTT_PROOF];
     store_bytes out = {0};
-    ttt__store_proof(token, "process", overheard->process_nonce, overheard->keeper_nonce, rank,
-                     processes, host, strlen(host), proof);
+    ttt__job_kv_proof(token, "process", overheard->process_nonce, overheard->keeper_nonce, rank,
+                      processes, host, strlen(host), proof);
     size_t start = ttt__frame_start(&out, STORE_PROOF, 0);
     ttt__bytes_add(&out, proof, sizeof proof);
     ttt__bytes_add_u32(&out, rank);
@@ -45,8 +46,8 @@ static inline void talk_prove(ttt_keeper *keeper, keeper_peer *peer, const keepe
 }
 
 /* A put, get or gathering of number 5, with milliseconds where it has some. */
-static inline void talk_request(ttt_keeper *keeper, keeper_peer *peer, store_kind kind, uint32_t ms,
-                                const char *name, const char *value, double now)
+static inline void talk_request(ttt__coordinator *keeper, keeper_peer *peer, store_kind kind,
+                                uint32_t ms, const char *name, const char *value, double now)
 {
     store_bytes out = {0};
     size_t start = ttt__frame_start(&out, kind, 5);

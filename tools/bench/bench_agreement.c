@@ -25,7 +25,7 @@ static const struct {
 enum { RIVALS = sizeof rivals / sizeof *rivals };
 
 typedef struct comparing {
-    ttt_place *place;
+    ttt_devices *devices;
     ttt_engine *engines[1 + RIVALS]; /* the first is the graph's */
     float *logits[1 + RIVALS];
     int64_t vocab, differ[RIVALS];
@@ -59,12 +59,12 @@ static double divergence(const float *p, const float *q, int64_t count)
 
 static pjrt_status *open_all(comparing *c, const char *folder)
 {
-    PJRT_TRY(ttt_place_open("cpu", NULL, &c->place));
+    PJRT_TRY(ttt_devices_open("cpu", NULL, &c->devices));
     for (int i = 0; i <= RIVALS; i++) {
         ttt_engine_options options = {.no_kernels = true};
         if (i > 0)
             options = rivals[i - 1].options;
-        PJRT_TRY(ttt_engine_open(c->place, folder, &options, &c->engines[i]));
+        PJRT_TRY(ttt_engine_open(c->devices, folder, &options, &c->engines[i]));
         c->vocab = ttt_engine_config(c->engines[0])->vocab_size;
         c->logits[i] = malloc((size_t)c->vocab * sizeof *c->logits[i]);
         if (c->logits[i] == NULL)
@@ -132,6 +132,6 @@ int main(int argc, char **argv)
         ttt_engine_free(c.engines[i]);
         free(c.logits[i]);
     }
-    ttt_place_free(c.place);
+    ttt_devices_free(c.devices);
     return code;
 }

@@ -19,7 +19,7 @@ enum { MOST_TOKENS = 4096 };
 typedef struct bench {
     int64_t batch, tokens, prompt;
     hlo_type products; /* none: without kernels */
-    ttt_place *place;
+    ttt_devices *devices;
     ttt_model *model;
     ttt_program *start, *extend, *decode;
     ttt_array **args, **results;
@@ -27,29 +27,29 @@ typedef struct bench {
     double seconds[MOST_TOKENS], read_seconds, load_seconds;
 } bench;
 
-static pjrt_status *compile(bench *b, ttt_task_kind kind, int64_t time, ttt_program **out)
+static pjrt_status *compile(bench *b, ttt_program_kind kind, int64_t time, ttt_program **out)
 {
-    ttt_task task = {.kind = kind,
-                     .batch = b->batch,
-                     .time = time,
-                     .context = 2048,
-                     .calls =
-                         b->products == HLO_TYPE_NONE ? TTT_CALL_NONE : ttt_place_calls(b->place)};
-    return ttt_task_compile(&task, b->model, out);
+    ttt_program_desc desc = {
+        .kind = kind,
+        .batch = b->batch,
+        .time = time,
+        .context = 2048,
+        .calls = b->products == HLO_TYPE_NONE ? TTT_KERNEL_NONE : ttt_devices_kernels(b->devices)};
+    return ttt_compile_program(&desc, b->model, out);
 }
 
 static pjrt_status *open_model(bench *b, const char *folder)
 {
     double start = cmd_seconds();
-    PJRT_TRY(ttt_place_open("cpu", NULL, &b->place));
+    PJRT_TRY(ttt_devices_open("cpu", NULL, &b->devices));
     PJRT_TRY(b->products == HLO_TYPE_NONE
-                 ? ttt_model_load(b->place, folder, TTT_SEPARATE, HLO_F32, &b->model)
-                 : ttt_model_load_packed(b->place, folder, b->products, &b->model));
+                 ? ttt_model_load(b->devices, folder, TTT_SEPARATE, HLO_F32, &b->model)
+                 : ttt_model_load_packed(b->devices, folder, b->products, &b->model));
     b->load_seconds = cmd_seconds() - start;
-    PJRT_TRY(compile(b, TTT_TASK_START, 1, &b->start));
-    PJRT_TRY(compile(b, TTT_TASK_DECODE, 1, &b->decode));
+    PJRT_TRY(compile(b, TTT_PROGRAM_START, 1, &b->start));
+    PJRT_TRY(compile(b, TTT_PROGRAM_DECODE, 1, &b->decode));
     if (b->prompt > 0)
-        PJRT_TRY(compile(b, TTT_TASK_EXTEND, b->prompt < 512 ? b->prompt : 512, &b->extend));
+        PJRT_TRY(compile(b, TTT_PROGRAM_EXTEND, b->prompt < 512 ? b->prompt : 512, &b->extend));
     b->n_states = b->start->n_results;
     int count = b->model->params->count;
     b->args = calloc((size_t)(count + b->n_states + 1), sizeof(ttt_array *));
@@ -64,7 +64,7 @@ static pjrt_status *open_model(bench *b, const char *folder)
 static pjrt_status *go_on(bench *b, const ttt_program *program, hlo_shape shape, int32_t *ids)
 {
     int count = b->model->params->count, last = count + b->n_states;
-    PJRT_TRY(ttt_array_upload(b->place, shape, HLO_SPEC(NULL), ids, &b->args[last]));
+    PJRT_TRY(ttt_array_upload(b->devices, shape, HLO_SPEC(NULL), ids, &b->args[last]));
     PJRT_TRY(ttt_program_run(program, b->args, last + 1, b->results));
     for (int i = 0; i < b->n_states; i++) {
         ttt_array_free(b->args[count + i]);
@@ -171,6 +171,6 @@ int main(int argc, char **argv)
     ttt_program_free(b.extend);
     ttt_program_free(b.decode);
     ttt_model_free(b.model);
-    ttt_place_free(b.place);
+    ttt_devices_free(b.devices);
     return code;
 }

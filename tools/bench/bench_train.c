@@ -19,10 +19,10 @@ enum { MOST_STEPS = 64 };
 typedef struct bench {
     ttt_config config;
     ttt_recipe recipe;
-    ttt_task task;
-    ttt_train_places at;
+    ttt_program_desc desc;
+    ttt_train_args at;
     ttt_mesh mesh;
-    ttt_place *place;
+    ttt_devices *devices;
     ttt_model *model;
     ttt_program *program;
     ttt_array **args, **results;
@@ -49,26 +49,26 @@ static pjrt_status *configure(bench *b, int argc, char **argv)
             return ttt_failed(&error);
     }
     b->recipe.sequence_length = b->recipe.batch_tokens = atoi(argv[3]);
-    b->task = (ttt_task){.kind = TTT_TASK_TRAIN,
-                         .batch = 1,
-                         .time = atoi(argv[3]),
-                         .recipe = &b->recipe,
-                         .places = &b->at};
+    b->desc = (ttt_program_desc){.kind = TTT_PROGRAM_TRAIN,
+                                 .batch = 1,
+                                 .time = atoi(argv[3]),
+                                 .recipe = &b->recipe,
+                                 .places = &b->at};
     return NULL;
 }
 
 static pjrt_status *compile(bench *b)
 {
     ttt_graph graph;
-    PJRT_TRY(ttt_place_open("cpu", NULL, &b->place));
-    PJRT_TRY(ttt_model_start(b->place, &b->config, TTT_STACKED, HLO_F32, 0, &b->model));
+    PJRT_TRY(ttt_devices_open("cpu", NULL, &b->devices));
+    PJRT_TRY(ttt_model_start(b->devices, &b->config, TTT_STACKED, HLO_F32, 0, &b->model));
     if (getenv("TTT_NO_KERNELS") == NULL)
-        b->task.calls = ttt_place_calls(b->place);
+        b->desc.calls = ttt_devices_kernels(b->devices);
     double start = cmd_seconds();
-    PJRT_TRY(ttt_task_build(&b->task, &b->config, b->model->params, &b->mesh, &graph));
+    PJRT_TRY(ttt_build_graph(&b->desc, &b->config, b->model->params, &b->mesh, &graph));
     b->build_seconds = cmd_seconds() - start;
     start = cmd_seconds();
-    pjrt_status *st = ttt_program_compile(b->place, &graph, &b->program);
+    pjrt_status *st = ttt_program_compile(b->devices, &graph, &b->program);
     b->compile_seconds = cmd_seconds() - start;
     ttt_graph_free(&graph);
     return st;
@@ -78,7 +78,7 @@ static pjrt_status *compile(bench *b)
 static pjrt_status *fill(bench *b)
 {
     const ttt_params *params = b->model->params;
-    int64_t time = b->task.time;
+    int64_t time = b->desc.time;
     int32_t *ids = calloc((size_t)time, sizeof *ids);
     b->args = calloc((size_t)b->at.n_arguments, sizeof(ttt_array *));
     b->results = calloc((size_t)b->at.n_results, sizeof(ttt_array *));
@@ -94,18 +94,19 @@ static pjrt_status *fill(bench *b)
     for (int i = params->count; st == NULL && i < b->at.step; i++) {
         hlo_shape shape = params->list[i % params->count].shape;
         float *zeros = calloc((size_t)hlo_shape_elements(&shape), sizeof *zeros);
-        st = zeros == NULL ? PJRT_NO_MEMORY("bench_train")
-                           : ttt_array_upload(b->place, shape, HLO_SPEC(NULL), zeros, &b->args[i]);
+        st = zeros == NULL
+                 ? PJRT_NO_MEMORY("bench_train")
+                 : ttt_array_upload(b->devices, shape, HLO_SPEC(NULL), zeros, &b->args[i]);
         free(zeros);
     }
     if (st == NULL)
-        st = ttt_array_upload(b->place, HLO_SCALAR(HLO_S32), HLO_SPEC(NULL), ids,
+        st = ttt_array_upload(b->devices, HLO_SCALAR(HLO_S32), HLO_SPEC(NULL), ids,
                               &b->args[b->at.step]);
     for (int64_t i = 0; i < time; i++)
         ids[i] = (int32_t)(i * 7919 % b->config.vocab_size);
     hlo_shape shape = HLO_SHAPE(HLO_S32, 1, 1, time);
     for (int i = b->at.tokens; st == NULL && i <= b->at.labels; i++)
-        st = ttt_array_upload(b->place, shape, HLO_SPEC(NULL), ids, &b->args[i]);
+        st = ttt_array_upload(b->devices, shape, HLO_SPEC(NULL), ids, &b->args[i]);
     free(ids);
     return st;
 }
@@ -176,6 +177,6 @@ int main(int argc, char **argv)
     free(b.results);
     ttt_program_free(b.program);
     ttt_model_free(b.model);
-    ttt_place_free(b.place);
+    ttt_devices_free(b.devices);
     return code;
 }

@@ -37,9 +37,9 @@ int world_check_use(const cmd_spec *spec, const world_options *o)
     return -1;
 }
 
-pjrt_status *world_join(const world_options *o, cmd_common *common, ttt_world **world)
+pjrt_status *world_join(const world_options *o, cmd_common *common, ttt_job **job)
 {
-    ttt_world_options options = TTT_WORLD_DEFAULTS;
+    ttt_job_options options = TTT_JOB_DEFAULTS;
     if (o->processes > 0) {
         options.launch = TTT_LAUNCH_TCP;
         options.processes = o->processes;
@@ -48,26 +48,26 @@ pjrt_status *world_join(const world_options *o, cmd_common *common, ttt_world **
     }
     if (o->timeout > 0)
         options.timeout = o->timeout;
-    PJRT_TRY(ttt_world_open(&options, world));
-    if (ttt_world_size(*world) > 1) {
-        common->process = ttt_world_name(*world, ttt_world_rank(*world));
-        common->json = common->json && ttt_world_rank(*world) == 0;
+    PJRT_TRY(ttt_job_open(&options, job));
+    if (ttt_job_size(*job) > 1) {
+        common->process = ttt_job_name(*job, ttt_job_rank(*job));
+        common->json = common->json && ttt_job_rank(*job) == 0;
     }
     return NULL;
 }
 
-void world_abandon(ttt_world *world)
+void world_abandon(ttt_job *job)
 {
-    if (ttt_world_size(world) == 1)
+    if (ttt_job_size(job) == 1)
         return;
     fflush(NULL);
     _exit(CMD_FAILED);
 }
 
-void world_leave(ttt_world *world)
+void world_leave(ttt_job *job)
 {
-    pjrt_status *lost = ttt_world_check(world);
+    pjrt_status *lost = ttt_job_check(job);
     if (lost != NULL)
-        world_abandon(world);
-    ttt_world_free(world);
+        world_abandon(job);
+    ttt_job_free(job);
 }

@@ -16,7 +16,7 @@ bool world_set_rank(const char *text, void *field);
 bool world_set_timeout(const char *text, void *field);
 
 /* The rows for cmd_spec.options; `member` is the world_options in the options struct. */
-#define WORLD_OPTIONS(type, member)                                                             \
+#define JOB_OPTIONS(type, member)                                                               \
     CMD_GROUP("several processes"),                                                             \
         {"processes",                                                                           \
          "N",                                                                                   \
@@ -44,11 +44,11 @@ bool world_set_timeout(const char *text, void *field);
 int world_check_use(const cmd_spec *spec, const world_options *options);
 /* Joins the others. From then on failures begin with who this is, and JSON is for the first one. */
 PJRT_MUST_CHECK pjrt_status *world_join(const world_options *options, cmd_common *common,
-                                        ttt_world **world);
+                                        ttt_job **job);
 /* Ends this process with CMD_FAILED, at once, when it is one of several: the others hear of it. For
  * failures that are not theirs too. Devices may wait for others for good: nothing is freed. */
-void world_abandon(ttt_world *world);
+void world_abandon(ttt_job *job);
 /* The same where another process is lost; else says goodbye. */
-void world_leave(ttt_world *world);
+void world_leave(ttt_job *job);
 
 #endif

@@ -106,9 +106,9 @@ const char *program_remat(const program_options *options)
     return program_remats[options->remat];
 }
 
-void program_task(const program_options *options, ttt_task *task)
+void program_task(const program_options *options, ttt_program_desc *desc)
 {
-    task->form = options->form;
-    task->compute = options->dtype;
-    task->remat = options->remat;
+    desc->form = options->form;
+    desc->compute = options->dtype;
+    desc->remat = options->remat;
 }

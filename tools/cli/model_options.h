@@ -108,7 +108,7 @@ const char *program_form(const program_options *options);
 const char *program_layers(const program_options *options);
 const char *program_remat(const program_options *options);
 /* What the options say of a task. */
-void program_task(const program_options *options, ttt_task *task);
+void program_task(const program_options *options, ttt_program_desc *desc);
 
 /* Applies --set; unknown and contradictory fields are refused. */
 PJRT_MUST_CHECK pjrt_status *model_sets_apply(const model_sets *sets, ttt_config *config);

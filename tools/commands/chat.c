@@ -2,8 +2,8 @@
  * ttt chat: turns over one state that goes on. The state is that of the plain transcript: what a
  * reply says beyond its end, when it begins to speak for the user, is taken back.
  */
-#include "tools/commands/generate_options.h"
 #include "tools/cli/text_buffer.h"
+#include "tools/commands/generate_options.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* ttt eval: the loss of a model on prepared data. */
 #include "runtime/train/ttt_trainer.h"
+#include "tools/cli/job_options.h"
 #include "tools/cli/model_options.h"
 #include "tools/cli/progress.h"
-#include "tools/cli/job_options.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@ typedef struct eval_options {
     int context, batch, sequences, span;
     ttt_eval_path path;
     program_options program;
-    world_options world;
+    world_options job;
 } eval_options;
 
 static const char *const paths[] = {[TTT_EVAL_DUAL] = "dual",
@@ -49,7 +49,7 @@ static const cmd_option options[] = {
     PROGRAM_OPTION_MESH(eval_options, program,
                         "over several devices, virtual ones of the CPU: data=2,fsdp=2"),
     CMD_OPTION_CACHE(eval_options, cache),
-    WORLD_OPTIONS(eval_options, world),
+    JOB_OPTIONS(eval_options, job),
 };
 static int eval_command(int argc, char **argv);
 const cmd_spec cmd_eval = {
@@ -68,8 +68,8 @@ const cmd_spec cmd_eval = {
 typedef struct evaluating {
     const eval_options *options;
     const cmd_common *common;
-    ttt_world *world;
-    ttt_place *place;
+    ttt_job *job;
+    ttt_devices *devices;
     ttt_model *model;
     ttt_dataset *data;
     ttt_evaluator *evaluator;
@@ -82,7 +82,7 @@ typedef struct evaluating {
 static bool progress(void *ctx, int64_t done, int64_t all)
 {
     evaluating *e = ctx;
-    bool speaks = !e->common->json && ttt_world_rank(e->world) == 0;
+    bool speaks = !e->common->json && ttt_job_rank(e->job) == 0;
     if (speaks && progress_due(&e->line))
         progress_show(&e->line, "%lld/%lld sequences", (long long)done, (long long)all);
     if (done == all)
@@ -98,11 +98,11 @@ static pjrt_status *open_model(evaluating *e)
     hlo_type type = o->program.dtype == HLO_F64 ? HLO_F64 : HLO_F32;
     PJRT_TRY(ttt_mesh_parse(o->program.mesh, &mesh));
     PJRT_TRY(ttt_model_folder(o->model, &e->folder));
-    PJRT_TRY(ttt_place_open_world(e->common->plugin, &mesh, e->world, &e->place));
+    PJRT_TRY(ttt_devices_open_job(e->common->plugin, &mesh, e->job, &e->devices));
     const char *folder = cmd_program_cache(o->cache, cache);
     if (folder != NULL)
-        PJRT_TRY(ttt_place_cache(e->place, folder));
-    return ttt_model_load(e->place, e->folder, TTT_STACKED, type, &e->model);
+        PJRT_TRY(ttt_devices_cache(e->devices, folder));
+    return ttt_model_load(e->devices, e->folder, TTT_STACKED, type, &e->model);
 }
 
 static pjrt_status *evaluate(evaluating *e)
@@ -121,7 +121,8 @@ static pjrt_status *evaluate(evaluating *e)
                                  .span = o->span,
                                  .compute = o->program.dtype,
                                  .masked_label = about->bos};
-    PJRT_TRY(ttt_evaluator_new(e->place, &e->model->config, e->model->params, &how, &e->evaluator));
+    PJRT_TRY(
+        ttt_evaluator_new(e->devices, &e->model->config, e->model->params, &how, &e->evaluator));
     double start = cmd_seconds();
     PJRT_TRY(ttt_evaluator_run(e->evaluator, e->model->weights, e->data, o->sequences, progress, e,
                                &e->result));
@@ -169,7 +170,7 @@ static int show(const evaluating *e)
 static pjrt_status *run(evaluating *e, int *code)
 {
     PJRT_TRY(evaluate(e));
-    if (ttt_world_rank(e->world) != 0)
+    if (ttt_job_rank(e->job) != 0)
         return NULL;
     if (e->options->by_position != NULL)
         PJRT_TRY(write_positions(e));
@@ -181,11 +182,11 @@ static int eval_command(int argc, char **argv)
 {
     cmd_common common;
     cmd_operands operands;
-    eval_options chosen = {.program = PROGRAM_DEFAULTS, .world = WORLD_DEFAULTS};
+    eval_options chosen = {.program = PROGRAM_DEFAULTS, .job = WORLD_DEFAULTS};
     evaluating e = {.options = &chosen, .common = &common, .line = progress_begin()};
     int code = cmd_parse(&cmd_eval, argc, argv, &common, &chosen, &operands);
     if (code < 0)
-        code = world_check_use(&cmd_eval, &chosen.world);
+        code = world_check_use(&cmd_eval, &chosen.job);
     if (code >= 0)
         return code;
     if (operands.count > 0)
@@ -193,19 +194,19 @@ static int eval_command(int argc, char **argv)
     if (chosen.model == NULL || chosen.data == NULL)
         return cmd_wrong_use(&cmd_eval, "--%s is missing", chosen.model == NULL ? "model" : "data");
     code = CMD_OK;
-    pjrt_status *st = world_join(&chosen.world, &common, &e.world);
+    pjrt_status *st = world_join(&chosen.job, &common, &e.job);
     if (st == NULL)
         st = run(&e, &code);
     if (st != NULL) {
         code = cmd_fail(&common, st);
-        world_abandon(e.world);
+        world_abandon(e.job);
     }
     ttt_evaluation_free(&e.result);
     ttt_evaluator_free(e.evaluator);
     ttt_model_free(e.model);
     ttt_dataset_free(e.data);
-    ttt_place_free(e.place);
+    ttt_devices_free(e.devices);
     free(e.folder);
-    world_leave(e.world);
+    world_leave(e.job);
     return code;
 }

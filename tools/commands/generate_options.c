@@ -65,10 +65,10 @@ pjrt_status *generator_open(generator *g, const cmd_common *common, const engine
     char path[PATH_MAX];
     if (g->folder == NULL)
         PJRT_TRY(ttt_model_folder(choice->model, &g->folder));
-    PJRT_TRY(ttt_place_open(common->plugin, NULL, &g->place));
+    PJRT_TRY(ttt_devices_open(common->plugin, NULL, &g->devices));
     const char *cache = cmd_program_cache(choice->cache, path);
     if (cache != NULL)
-        PJRT_TRY(ttt_place_cache(g->place, cache));
+        PJRT_TRY(ttt_devices_cache(g->devices, cache));
     if (choice->context > context)
         context = choice->context;
     ttt_engine_options options = {.batch = batch,
@@ -77,7 +77,7 @@ pjrt_status *generator_open(generator *g, const cmd_common *common, const engine
                                   .compute = choice->dtype,
                                   .weights = choice->weights,
                                   .no_kernels = choice->no_kernels};
-    return ttt_engine_open(g->place, g->folder, &options, &g->engine);
+    return ttt_engine_open(g->devices, g->folder, &options, &g->engine);
 }
 
 void generator_free(generator *g)
@@ -85,7 +85,7 @@ void generator_free(generator *g)
     ttt_engine_free(g->engine);
     ttt_encoder_free(g->encoder);
     ttt_tokenizer_free(g->tokenizer);
-    ttt_place_free(g->place);
+    ttt_devices_free(g->devices);
     ttt_bundle_free(g->bundle);
     free(g->folder);
     *g = (generator){0};

@@ -123,7 +123,7 @@ bool sampling_set_count(const char *text, void *field);
 
 /* A model that can be talked to. */
 typedef struct generator {
-    ttt_place *place;
+    ttt_devices *devices;
     char *folder;       /* of the model */
     ttt_bundle *bundle; /* that it is from, or NULL */
     ttt_bundle_use use;

@@ -1,6 +1,6 @@
 /* ttt grads: how the loss on some tokens depends on each parameter. */
-#include "tools/commands/model_run.h"
 #include "tools/cli/values.h"
+#include "tools/commands/model_run.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,7 +64,7 @@ static int grads_command(int argc, char **argv)
     if (code < 0)
         code = model_run_check(&cmd_grads, &operands, &chosen.run);
     if (code < 0) {
-        model_run run = {.task.kind = TTT_TASK_GRADS};
+        model_run run = {.desc.kind = TTT_PROGRAM_GRADS};
         double loss, norm;
         pjrt_status *st = model_run_go(&run, &common, &chosen.run);
         if (st == NULL)

@@ -1,6 +1,6 @@
 /* ttt hlo compile: a program for a target that need not be here, and what came of it. */
-#include "tools/compile/compile_report.h"
 #include "tools/commands/hlo.h"
+#include "tools/compile/compile_report.h"
 
 #include <stdio.h>
 #include <stdlib.h>

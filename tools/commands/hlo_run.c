@@ -1,7 +1,7 @@
 /* ttt hlo run: one program, its inputs, its results. */
-#include "tools/commands/hlo.h"
 #include "tools/cli/npy.h"
 #include "tools/cli/values.h"
+#include "tools/commands/hlo.h"
 
 #include <math.h>
 #include <stdio.h>

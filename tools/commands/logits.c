@@ -1,7 +1,7 @@
 /* ttt logits: what a model says of some tokens. */
-#include "tools/commands/model_run.h"
 #include "tools/cli/npy.h"
 #include "tools/cli/values.h"
+#include "tools/commands/model_run.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,7 +109,7 @@ static pjrt_status *report(const cmd_common *common, const logits_options *chose
         printf("%s: %s, loaded in %.2f s, compiled in %.2f s, ran in %.4f s\n", chosen->run.out,
                text, run->load_seconds, run->compile_seconds, run->run_seconds);
     }
-    return run->task.diagnostics ? show_diagnostics(run, chosen->diagnostics, *json) : NULL;
+    return run->desc.diagnostics ? show_diagnostics(run, chosen->diagnostics, *json) : NULL;
 }
 
 static int logits_command(int argc, char **argv)
@@ -122,7 +122,7 @@ static int logits_command(int argc, char **argv)
         code = model_run_check(&cmd_logits, &operands, &chosen.run);
     if (code < 0) {
         model_run run = {
-            .task = {.kind = TTT_TASK_LOGITS, .diagnostics = chosen.diagnostics != NULL}};
+            .desc = {.kind = TTT_PROGRAM_LOGITS, .diagnostics = chosen.diagnostics != NULL}};
         json_t *json = NULL;
         pjrt_status *st = model_run_go(&run, &common, &chosen.run);
         if (st == NULL)

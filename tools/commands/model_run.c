@@ -120,8 +120,8 @@ int model_run_check(const cmd_spec *spec, const cmd_operands *operands,
 static pjrt_status *add_input(model_run *run, hlo_type type, const void *data)
 {
     hlo_spec spec;
-    PJRT_TRY(ttt_task_batch_spec(&run->task, &run->place->mesh, &spec));
-    return ttt_array_upload(run->place, HLO_SHAPE(type, run->task.batch, run->task.time), spec,
+    PJRT_TRY(ttt_program_batch_spec(&run->desc, &run->devices->mesh, &spec));
+    return ttt_array_upload(run->devices, HLO_SHAPE(type, run->desc.batch, run->desc.time), spec,
                             data, &run->inputs[run->n_inputs++]);
 }
 
@@ -138,17 +138,17 @@ static pjrt_status *add_resets(model_run *run, int64_t tokens)
     return st;
 }
 
-/* In the order of ttt_task. With labels, every token but the last is to say the next. */
+/* In the order of ttt_program_desc. With labels, every token but the last is to say the next. */
 static pjrt_status *add_inputs(model_run *run, const int_list *tokens)
 {
-    bool labels = run->task.kind != TTT_TASK_LOGITS;
-    run->task.batch = 1;
-    run->task.time = tokens->count - labels;
+    bool labels = run->desc.kind != TTT_PROGRAM_LOGITS;
+    run->desc.batch = 1;
+    run->desc.time = tokens->count - labels;
     PJRT_TRY(add_input(run, HLO_S32, tokens->list));
     if (labels)
         PJRT_TRY(add_input(run, HLO_S32, tokens->list + 1));
-    run->task.resets = run->options->resets.count > 0;
-    return run->task.resets ? add_resets(run, tokens->count) : NULL;
+    run->desc.resets = run->options->resets.count > 0;
+    return run->desc.resets ? add_resets(run, tokens->count) : NULL;
 }
 
 static pjrt_status *load(model_run *run, const cmd_common *common)
@@ -157,8 +157,8 @@ static pjrt_status *load(model_run *run, const cmd_common *common)
     ttt_mesh mesh;
     double start = cmd_seconds();
     PJRT_TRY(ttt_mesh_parse(o->mesh, &mesh));
-    PJRT_TRY(ttt_place_open(common->plugin, &mesh, &run->place));
-    PJRT_TRY(ttt_model_load(run->place, run->options->model, o->layout, ttt_wide_type(o->dtype),
+    PJRT_TRY(ttt_devices_open(common->plugin, &mesh, &run->devices));
+    PJRT_TRY(ttt_model_load(run->devices, run->options->model, o->layout, ttt_wide_type(o->dtype),
                             &run->model));
     run->load_seconds = cmd_seconds() - start;
     return NULL;
@@ -167,7 +167,7 @@ static pjrt_status *load(model_run *run, const cmd_common *common)
 static pjrt_status *run_once(model_run *run)
 {
     double start = cmd_seconds();
-    PJRT_TRY(ttt_task_compile(&run->task, run->model, &run->program));
+    PJRT_TRY(ttt_compile_program(&run->desc, run->model, &run->program));
     run->compile_seconds = cmd_seconds() - start;
     run->results = calloc((size_t)run->program->n_results, sizeof(ttt_array *));
     if (run->results == NULL)
@@ -185,7 +185,7 @@ static pjrt_status *check_and_run(model_run *run, const cmd_common *common, int_
     ttt_config config;
     model_options folder = {.model = run->options->model};
     PJRT_TRY(model_options_config(&folder, &config));
-    PJRT_TRY(check_tokens(tokens, run->task.kind == TTT_TASK_LOGITS ? 1 : 2, config.vocab_size));
+    PJRT_TRY(check_tokens(tokens, run->desc.kind == TTT_PROGRAM_LOGITS ? 1 : 2, config.vocab_size));
     PJRT_TRY(check_resets(&run->options->resets, tokens->count));
     PJRT_TRY(check_out(run->options->out));
     PJRT_TRY(load(run, common));
@@ -199,7 +199,7 @@ pjrt_status *model_run_go(model_run *run, const cmd_common *common,
     int_list from_file = {0};
     pjrt_status *st = NULL;
     run->options = options;
-    program_task(&options->program, &run->task);
+    program_task(&options->program, &run->desc);
     if (options->tokens_file != NULL)
         st = read_tokens(options->tokens_file, &from_file);
     int_list tokens = options->tokens_file != NULL ? from_file : options->tokens;
@@ -218,7 +218,7 @@ void model_run_free(model_run *run)
         ttt_array_free(run->inputs[i]);
     ttt_program_free(run->program);
     ttt_model_free(run->model);
-    ttt_place_free(run->place);
+    ttt_devices_free(run->devices);
 }
 
 void model_run_options_free(model_run_options *options)
@@ -243,11 +243,11 @@ pjrt_status *model_run_result(const model_run *run, int index, void **data)
 
 json_t *model_run_json(const model_run *run)
 {
-    return json_pack("{s:s, s:I, s:s, s:s, s:s, s:i, s:f, s:f, s:f}", "out", run->options->out,
-                     "tokens", (json_int_t)(run->task.time + (run->task.kind != TTT_TASK_LOGITS)),
-                     "form", program_form(&run->options->program), "dtype",
-                     hlo_type_name(run->options->program.dtype), "layers",
-                     program_layers(&run->options->program), "devices", run->place->n_devices,
-                     "load_seconds", run->load_seconds, "compile_seconds", run->compile_seconds,
-                     "seconds", run->run_seconds);
+    return json_pack(
+        "{s:s, s:I, s:s, s:s, s:s, s:i, s:f, s:f, s:f}", "out", run->options->out, "tokens",
+        (json_int_t)(run->desc.time + (run->desc.kind != TTT_PROGRAM_LOGITS)), "form",
+        program_form(&run->options->program), "dtype", hlo_type_name(run->options->program.dtype),
+        "layers", program_layers(&run->options->program), "devices", run->devices->n_devices,
+        "load_seconds", run->load_seconds, "compile_seconds", run->compile_seconds, "seconds",
+        run->run_seconds);
 }

@@ -45,8 +45,8 @@ typedef struct model_run_options {
 /* What must be released at the end, however far it got. */
 typedef struct model_run {
     const model_run_options *options;
-    ttt_task task;
-    ttt_place *place;
+    ttt_program_desc desc;
+    ttt_devices *devices;
     ttt_model *model;
     ttt_program *program;
     ttt_array *inputs[3];
@@ -58,7 +58,7 @@ typedef struct model_run {
 /* Checks what is given: -1, or the exit code after saying what is missing. */
 int model_run_check(const cmd_spec *spec, const cmd_operands *operands,
                     const model_run_options *options);
-/* Loads, builds, compiles, runs, and waits for the end. Of `run` only the task's kind and
+/* Loads, builds, compiles, runs, and waits for the end. Of `run` only the program's kind and
  * diagnostics are given. */
 PJRT_MUST_CHECK pjrt_status *model_run_go(model_run *run, const cmd_common *common,
                                           const model_run_options *options);

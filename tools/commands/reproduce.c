@@ -249,7 +249,7 @@ static int reproduce_command(int argc, char **argv)
         code = st != NULL ? cmd_fail(&common, st) : CMD_OK;
         if (code == CMD_OK && common.json && !o.commands)
             code = finish(&r, chosen);
-        ttt_place_free(r.place);
+        ttt_devices_free(r.devices);
     }
     free(o.contexts.list);
     return code;

@@ -58,12 +58,12 @@ static pjrt_status *open_engine(generator *g, const cmd_common *common, const vo
         return PJRT_FAIL(INVALID_ARGUMENT, "ttt",
                          "%lld prompts, and %s continues %lld side by side: export it with --batch",
                          (long long)batch, o->bundle, (long long)slots);
-    PJRT_TRY(ttt_place_open(common->plugin, NULL, &g->place));
+    PJRT_TRY(ttt_devices_open(common->plugin, NULL, &g->devices));
     const char *cache = cmd_program_cache(o->cache, path);
     if (cache != NULL)
-        PJRT_TRY(ttt_place_cache(g->place, cache));
+        PJRT_TRY(ttt_devices_cache(g->devices, cache));
     ttt_bundle_options how = {.model = o->model, .rebuild = o->rebuild};
-    PJRT_TRY(ttt_bundle_engine(g->bundle, g->place, &how, &g->use, &g->engine));
+    PJRT_TRY(ttt_bundle_engine(g->bundle, g->devices, &how, &g->use, &g->engine));
     if (g->use.target == NULL)
         fprintf(stderr, "no executables are used, programs are built from StableHLO: %s\n",
                 g->use.why);

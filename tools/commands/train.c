@@ -258,7 +258,7 @@ static FILE *open_log(const char *run)
 static int train(const train_choices *c, const cmd_common *common, train_merged *m)
 {
     progress_line bar = progress_begin();
-    bool speaks = ttt_world_rank(m->options.world) == 0;
+    bool speaks = ttt_job_rank(m->options.job) == 0;
     showing s = {.choices = c, .json = common->json, .bar = &bar, .first = -1};
     ttt_trainer *trainer;
     ttt_train_summary summary;
@@ -291,7 +291,7 @@ static int train(const train_choices *c, const cmd_common *common, train_merged 
     }
     if (st != NULL) {
         code = cmd_fail(common, st);
-        world_abandon(m->options.world);
+        world_abandon(m->options.job);
     }
     ttt_trainer_free(trainer);
     return code;
@@ -301,17 +301,17 @@ static int train(const train_choices *c, const cmd_common *common, train_merged 
 static int join_and_train(const train_choices *c, cmd_common *common, const char *command)
 {
     train_merged merged = {0};
-    ttt_world *world = NULL;
-    pjrt_status *st = world_join(&c->world, common, &world);
+    ttt_job *job = NULL;
+    pjrt_status *st = world_join(&c->job, common, &job);
     if (st == NULL)
         st = train_merge(c, common, &merged);
     merged.options.command = command;
-    merged.options.world = world;
+    merged.options.job = job;
     int code = st == NULL ? train(c, common, &merged) : cmd_fail(common, st);
     if (st != NULL)
-        world_abandon(world);
+        world_abandon(job);
     train_merged_free(&merged);
-    world_leave(world);
+    world_leave(job);
     return code;
 }
 
@@ -325,7 +325,7 @@ int train_command(int argc, char **argv)
     if (code < 0)
         code = check_use(&operands, &chosen);
     if (code < 0)
-        code = world_check_use(&cmd_train, &chosen.world);
+        code = world_check_use(&cmd_train, &chosen.job);
     if (code < 0)
         code = join_and_train(&chosen, &common, command);
     free(command);

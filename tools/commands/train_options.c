@@ -77,7 +77,7 @@ static const cmd_option option_list[] = {
      "leave all to the compiler, also the learners' loops, which on one CPU device are written by "
      "hand"},
     CMD_OPTION_CACHE(train_choices, cache),
-    WORLD_OPTIONS(train_choices, world),
+    JOB_OPTIONS(train_choices, job),
 };
 
 const cmd_spec cmd_train = {

@@ -4,13 +4,13 @@
 #define TOOLS_COMMANDS_TRAIN_OPTIONS_H
 
 #include "runtime/train/ttt_trainer.h"
-#include "tools/cli/model_options.h"
 #include "tools/cli/job_options.h"
+#include "tools/cli/model_options.h"
 
 typedef struct train_choices {
     model_options model;
     program_options program;
-    world_options world;
+    world_options job;
     const char *data, *run, *resume, *cache;
     int steps, batch_tokens, context, accumulation;
     int save_every, keep, milestone, eval_every, eval_sequences, log_every, window, abort_after;
@@ -20,7 +20,7 @@ typedef struct train_choices {
 
 #define TRAIN_CHOICES                             \
     ((train_choices){.program = PROGRAM_DEFAULTS, \
-                     .world = WORLD_DEFAULTS,     \
+                     .job = WORLD_DEFAULTS,       \
                      .save_minutes = -1,          \
                      .spike = -1,                 \
                      .log_every = 10})

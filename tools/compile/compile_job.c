@@ -11,13 +11,14 @@ enum { CONTEXT = 2048, TOP = 8 };
 
 static const struct {
     const char *name;
-    ttt_task_kind kind;
+    ttt_program_kind kind;
 } steps[] = {
-    {"train", TTT_TASK_TRAIN},    {"eval", TTT_TASK_LOSS},     {"forward", TTT_TASK_LOGITS},
-    {"prefill", TTT_TASK_EXTEND}, {"decode", TTT_TASK_DECODE},
+    {"train", TTT_PROGRAM_TRAIN},    {"eval", TTT_PROGRAM_LOSS},
+    {"forward", TTT_PROGRAM_LOGITS}, {"prefill", TTT_PROGRAM_EXTEND},
+    {"decode", TTT_PROGRAM_DECODE},
 };
 
-static bool find_step(const char *name, ttt_task_kind *kind)
+static bool find_step(const char *name, ttt_program_kind *kind)
 {
     for (size_t i = 0; name != NULL && i < sizeof steps / sizeof *steps; i++) {
         if (strcmp(steps[i].name, name) == 0) {
@@ -35,7 +36,7 @@ const char *compile_step_name(int index)
 
 bool compile_step_exists(const char *name)
 {
-    ttt_task_kind kind;
+    ttt_program_kind kind;
     return find_step(name, &kind);
 }
 
@@ -49,10 +50,10 @@ static pjrt_status *choose_recipe(compile_job *job)
     const char *preset = job->options->model.preset == NULL ? "tiny" : job->options->model.preset;
     if (!ttt_recipe_preset(&job->recipe, preset, ttt_mixer_name(job->config.mixer), &error))
         return ttt_failed(&error);
-    job->recipe.sequence_length = job->task.time;
-    job->recipe.batch_tokens = job->task.time * job->task.batch;
-    job->task.recipe = &job->recipe;
-    job->task.train.accumulation = job->options->accumulation;
+    job->recipe.sequence_length = job->desc.time;
+    job->recipe.batch_tokens = job->desc.time * job->desc.batch;
+    job->desc.recipe = &job->recipe;
+    job->desc.train.accumulation = job->options->accumulation;
     return ttt_recipe_check(&job->recipe, &error) ? NULL : ttt_failed(&error);
 }
 
@@ -60,22 +61,22 @@ static pjrt_status *choose_recipe(compile_job *job)
 static pjrt_status *choose_batch(compile_job *job)
 {
     const compile_options *o = job->options;
-    int64_t time = job->task.time;
-    job->task.batch = ttt_mesh_size(&job->mesh, "data") * ttt_mesh_size(&job->mesh, "fsdp");
+    int64_t time = job->desc.time;
+    job->desc.batch = ttt_mesh_size(&job->mesh, "data") * ttt_mesh_size(&job->mesh, "fsdp");
     if (o->batch != 0)
-        job->task.batch = o->batch;
+        job->desc.batch = o->batch;
     if (o->batch_tokens == 0)
         return NULL;
     if (o->batch != 0)
         return PJRT_FAIL(INVALID_ARGUMENT, "ttt", "--batch or --batch-tokens, not both");
-    if (job->task.kind == TTT_TASK_DECODE)
+    if (job->desc.kind == TTT_PROGRAM_DECODE)
         return PJRT_FAIL(INVALID_ARGUMENT, "ttt",
                          "--step decode makes one token of each sequence: give --batch");
     if (o->batch_tokens % time != 0)
         return PJRT_FAIL(INVALID_ARGUMENT, "ttt",
                          "--batch-tokens %d is no multiple of the context, %lld", o->batch_tokens,
                          (long long)time);
-    job->task.batch = o->batch_tokens / time;
+    job->desc.batch = o->batch_tokens / time;
     return NULL;
 }
 
@@ -83,19 +84,19 @@ pjrt_status *compile_job_choose(compile_job *job)
 {
     const compile_options *o = job->options;
     ttt_error error;
-    if (!find_step(o->step, &job->task.kind))
+    if (!find_step(o->step, &job->desc.kind))
         return PJRT_FAIL(INVALID_ARGUMENT, "ttt", "--step must be " COMPILE_STEPS);
     PJRT_TRY(ttt_mesh_parse(o->program.mesh, &job->mesh));
     PJRT_TRY(model_options_config(&o->model, &job->config));
-    program_task(&o->program, &job->task);
-    job->task.time = o->context == 0 ? CONTEXT : o->context;
+    program_task(&o->program, &job->desc);
+    job->desc.time = o->context == 0 ? CONTEXT : o->context;
     PJRT_TRY(choose_batch(job));
     job->params = ttt_params_new(&job->config, o->program.layout, &error);
     if (job->params == NULL)
         return ttt_failed(&error);
-    if (o->accumulation != 0 && job->task.kind != TTT_TASK_TRAIN)
+    if (o->accumulation != 0 && job->desc.kind != TTT_PROGRAM_TRAIN)
         return PJRT_FAIL(INVALID_ARGUMENT, "ttt", "--accumulation is for --step train");
-    return job->task.kind == TTT_TASK_TRAIN ? choose_recipe(job) : NULL;
+    return job->desc.kind == TTT_PROGRAM_TRAIN ? choose_recipe(job) : NULL;
 }
 
 /* ---- compiling ---------------------------------------------------------------------------------
@@ -120,7 +121,7 @@ static pjrt_status *build(compile_job *job)
 {
     ttt_graph graph;
     double start = cmd_seconds();
-    PJRT_TRY(ttt_task_build(&job->task, &job->config, job->params, &job->mesh, &graph));
+    PJRT_TRY(ttt_build_graph(&job->desc, &job->config, job->params, &job->mesh, &graph));
     pjrt_status *st = ttt_graph_text(&graph, &job->text);
     ttt_graph_free(&graph);
     job->build_seconds = cmd_seconds() - start;
@@ -133,8 +134,8 @@ static pjrt_status *use_kernels(compile_job *job)
 {
     if (ttt_mesh_devices(&job->mesh) == 1)
         PJRT_TRY(
-            ttt_calls_register(job->result.plugin, job->result.target->plugin, &job->task.calls));
-    if (job->task.calls == TTT_CALL_NONE)
+            ttt_kernels_register(job->result.plugin, job->result.target->plugin, &job->desc.calls));
+    if (job->desc.calls == TTT_KERNEL_NONE)
         return PJRT_FAIL(UNIMPLEMENTED, "ttt", "there are no kernels for %s and this mesh",
                          job->options->target);
     return NULL;
@@ -146,7 +147,7 @@ pjrt_status *compile_job_run(compile_job *job)
     PJRT_TRY(compile_job_choose(job));
     PJRT_TRY(compiled_open(&job->result, o->target));
     PJRT_TRY(check_mesh(job));
-    ttt_task_fit(&job->task, job->result.target->plugin);
+    ttt_program_desc_fit(&job->desc, job->result.target->plugin);
     if (o->kernels)
         PJRT_TRY(use_kernels(job));
     PJRT_TRY(build(job));
@@ -170,16 +171,16 @@ void compile_job_free(compile_job *job)
 /* One token at a time has one form. */
 static const char *form_of(const compile_job *job)
 {
-    return job->task.kind == TTT_TASK_DECODE ? "primal" : program_form(&job->options->program);
+    return job->desc.kind == TTT_PROGRAM_DECODE ? "primal" : program_form(&job->options->program);
 }
 
 /* Training is a forward and a backward pass, which is twice as much; others are forward alone. */
 roofline_work compile_job_work(const compile_job *job)
 {
-    double training = ttt_flops_per_token(&job->config, job->params, job->task.time);
-    bool train = job->task.kind == TTT_TASK_TRAIN, decode = job->task.kind == TTT_TASK_DECODE;
+    double training = ttt_flops_per_token(&job->config, job->params, job->desc.time);
+    bool train = job->desc.kind == TTT_PROGRAM_TRAIN, decode = job->desc.kind == TTT_PROGRAM_DECODE;
     return (roofline_work){
-        .tokens = (double)job->task.batch * (decode ? 1 : (double)job->task.time),
+        .tokens = (double)job->desc.batch * (decode ? 1 : (double)job->desc.time),
         .model_flops = train ? training : training / 3,
     };
 }
@@ -205,8 +206,8 @@ json_t *compile_job_json(const compile_job *job)
         "{s:s, s:o, s:s, s:I, s:o, s:I, s:I, s:s, s:s, s:s, s:s, s:f, s:I, s:f, s:o, s:o}", "step",
         o->step, "preset", text_or_null(o->model.preset), "mixer",
         ttt_mixer_name(job->config.mixer), "parameters", (json_int_t)job->params->elements, "mesh",
-        mesh_json(&job->mesh), "batch", (json_int_t)job->task.batch, "context",
-        (json_int_t)job->task.time, "form", form_of(job), "dtype", hlo_type_name(o->program.dtype),
+        mesh_json(&job->mesh), "batch", (json_int_t)job->desc.batch, "context",
+        (json_int_t)job->desc.time, "form", form_of(job), "dtype", hlo_type_name(o->program.dtype),
         "layers", program_layers(&o->program), "remat", program_remat(&o->program), "build_seconds",
         job->build_seconds, "text_bytes", (json_int_t)strlen(job->text),
         "cycles_in_mini_batch_loops", compiled_cycles_under(&job->result, "learn"), "emitted",
@@ -228,7 +229,7 @@ void compile_job_print(const compile_job *job)
     printf("%s of %lld parameters, %lld x %lld tokens, %s, %s, layers %s: built in %.2f s, %s of "
            "text\n",
            ttt_mixer_name(job->config.mixer), (long long)job->params->elements,
-           (long long)job->task.batch, (long long)job->task.time, form_of(job),
+           (long long)job->desc.batch, (long long)job->desc.time, form_of(job),
            hlo_type_name(o->program.dtype), program_layers(&o->program), job->build_seconds,
            cmd_quantity((double)strlen(job->text), "B"));
     compiled_print(&job->result, &work, o->top == 0 ? TOP : o->top);

@@ -11,9 +11,9 @@
 #ifndef TOOLS_COMPILE_COMPILE_JOB_H
 #define TOOLS_COMPILE_COMPILE_JOB_H
 
-#include "tools/compile/compile_report.h"
-#include "tools/commands/hlo.h"
 #include "tools/cli/model_options.h"
+#include "tools/commands/hlo.h"
+#include "tools/compile/compile_report.h"
 
 typedef struct compile_options {
     model_options model;
@@ -30,7 +30,7 @@ typedef struct compile_job {
     ttt_config config;
     ttt_recipe recipe;
     ttt_mesh mesh;
-    ttt_task task;
+    ttt_program_desc desc;
     ttt_params *params;
     char *text;
     compiled result;

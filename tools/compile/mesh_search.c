@@ -5,8 +5,8 @@
  * weighed by a formula of memory and of bytes on links, which is quick and rough; the best few are
  * compiled, and then what the compiler made of them decides.
  */
-#include "tools/compile/compile_job.h"
 #include "tools/cli/progress.h"
+#include "tools/compile/compile_job.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,11 +44,11 @@ static double others(int64_t n)
 
 static void estimate(const compile_job *job, candidate *c)
 {
-    bool train = job->task.kind == TTT_TASK_TRAIN;
-    double passes = train ? 2 : 1, bytes = job->task.compute == HLO_BF16 ? 2 : 4;
+    bool train = job->desc.kind == TTT_PROGRAM_TRAIN;
+    double passes = train ? 2 : 1, bytes = job->desc.compute == HLO_BF16 ? 2 : 4;
     double mine = (double)job->params->elements / (double)c->model;
-    double tokens = (double)job->task.batch *
-                    (job->task.kind == TTT_TASK_DECODE ? 1 : (double)job->task.time) /
+    double tokens = (double)job->desc.batch *
+                    (job->desc.kind == TTT_PROGRAM_DECODE ? 1 : (double)job->desc.time) /
                     (double)(c->data * c->fsdp);
     double activations = tokens * (double)job->config.hidden_size * bytes;
     double layers = (double)job->config.n_layers;
@@ -72,8 +72,8 @@ static int by_estimate(const void *a, const void *b)
 static bool divides(const compile_job *job, const candidate *c)
 {
     ttt_mesh mesh;
-    bool one = job->task.batch == 1 && job->task.kind != TTT_TASK_TRAIN;
-    if (!one && job->task.batch % (c->data * c->fsdp) != 0)
+    bool one = job->desc.batch == 1 && job->desc.kind != TTT_PROGRAM_TRAIN;
+    if (!one && job->desc.batch % (c->data * c->fsdp) != 0)
         return false;
     if (job->config.n_heads % c->model != 0)
         return false;
@@ -276,17 +276,17 @@ static pjrt_status *search(const compile_options *options, compile_job *shared, 
 {
     int64_t chips = (int64_t)pjrt_topology_num_devices(shared->result.topology);
     if (options->batch == 0 && options->batch_tokens == 0)
-        shared->task.batch = chips;
+        shared->desc.batch = chips;
     int possible = list_meshes(shared, chips, list);
     if (possible == 0)
         return PJRT_FAIL(INVALID_ARGUMENT, "ttt",
                          "no mesh of %lld chips divides %lld sequences and this network's "
                          "parameters: give another --batch or target",
-                         (long long)chips, (long long)shared->task.batch);
+                         (long long)chips, (long long)shared->desc.batch);
     int wanted = options->candidates == 0 ? CANDIDATES : options->candidates;
     int tried = possible < wanted ? possible : wanted;
     prune(list, possible, (double)shared->result.target->memory_bytes);
-    try_all(options, shared->task.batch, list, tried, best);
+    try_all(options, shared->desc.batch, list, tried, best);
     pjrt_status *st = NULL;
     if (!list[0].compiled)
         st = PJRT_FAIL(FAILED_PRECONDITION, "ttt", "none of %d meshes compiles; %s: %s", tried,

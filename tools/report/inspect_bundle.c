@@ -31,7 +31,7 @@ static json_t *programs_json(const ttt_bundle_about *b)
     for (int i = 0; i < b->n_programs; i++) {
         const ttt_bundle_program *p = &b->programs[i];
         json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:o, s:o}", "name",
-                                              p->name, "task", p->task, "batch",
+                                              p->name, "task", p->kind, "batch",
                                               (json_int_t)p->batch, "time", (json_int_t)p->time,
                                               "file", p->file, "stablehlo", p->stablehlo, "takes",
                                               joined(&p->takes), "gives", joined(&p->gives)));
@@ -47,7 +47,7 @@ static json_t *targets_json(const ttt_bundle_about *b)
         json_array_append_new(
             list, json_pack("{s:s, s:s, s:s, s:b, s:s, s:s, s:s, s:s, s:s}", "name", t->name,
                             "plugin", t->plugin, "ttt", t->ttt, "kernels",
-                            (int)(t->calls != TTT_CALL_NONE), "platform", t->platform,
+                            (int)(t->calls != TTT_KERNEL_NONE), "platform", t->platform,
                             "platform_version", t->platform_version, "device_kind", t->device_kind,
                             "api_version", t->api_version, "plugin_hash", t->plugin_hash));
     }

@@ -290,7 +290,7 @@ pjrt_status *inspect_state(const char *path, json_t *about)
              (unsigned long long)s->model[0]);
     json_object_set_new(about, "mixer", json_string(s->mixer));
     json_object_set_new(about, "position", json_integer(s->position));
-    json_object_set_new(about, "place_in_mini_batch", json_integer(s->place));
+    json_object_set_new(about, "place_in_mini_batch", json_integer(s->mb_offset));
     json_object_set_new(about, "model_xxh3_128", json_string(hash));
     json_object_set_new(about, "parts", parts);
     ttt_state_free(state);

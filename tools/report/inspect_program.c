@@ -171,13 +171,13 @@ static pjrt_status *look_inside(const char *path, json_t *about)
     pjrt_plugin *plugin;
     pjrt_client *client;
     pjrt_executable *exe;
-    ttt_calls calls;
+    ttt_kernel_set calls;
     char *bytes = NULL;
     size_t size;
     const char *format;
     pjrt_program any = {0};
     PJRT_TRY(pjrt_plugin_load("cpu", &plugin));
-    PJRT_TRY(ttt_calls_register(plugin, "cpu", &calls));
+    PJRT_TRY(ttt_kernels_register(plugin, "cpu", &calls));
     PJRT_TRY(pjrt_client_create(plugin, NULL, &client));
     pjrt_status *st =
         pjrt_executable_load(client, path, any, &(pjrt_compile_options){.partitions = 1}, &exe);

@@ -217,7 +217,7 @@ static pjrt_status *run_evaluator(live *l, ttt_model *model)
     ttt_evaluator *evaluator = NULL;
     ttt_evaluation result = {0};
     int64_t batches = (l->options->inner_sequences + how.batch - 1) / how.batch;
-    PJRT_TRY(ttt_evaluator_new(l->model.place, &model->config, model->params, &how, &evaluator));
+    PJRT_TRY(ttt_evaluator_new(l->model.devices, &model->config, model->params, &how, &evaluator));
     pjrt_status *st = ttt_evaluator_run(evaluator, model->weights, l->data, batches * how.batch,
                                         NULL, NULL, &result);
     if (st == NULL && result.layers > 0)
@@ -232,13 +232,13 @@ static pjrt_status *measure_inner(live *l)
     char cache[PATH_MAX];
     ttt_model *model = NULL;
     PJRT_TRY(open_data(l));
-    if (l->model.place == NULL) {
-        PJRT_TRY(ttt_place_open(l->options->common->plugin, NULL, &l->model.place));
+    if (l->model.devices == NULL) {
+        PJRT_TRY(ttt_devices_open(l->options->common->plugin, NULL, &l->model.devices));
         const char *folder = cmd_program_cache(l->options->cache, cache);
         if (folder != NULL)
-            PJRT_TRY(ttt_place_cache(l->model.place, folder));
+            PJRT_TRY(ttt_devices_cache(l->model.devices, folder));
     }
-    PJRT_TRY(ttt_model_load(l->model.place, l->model.folder, TTT_STACKED, HLO_F32, &model));
+    PJRT_TRY(ttt_model_load(l->model.devices, l->model.folder, TTT_STACKED, HLO_F32, &model));
     pjrt_status *st = run_evaluator(l, model);
     ttt_model_free(model);
     return st;

@@ -14,12 +14,12 @@
 #define TOOLS_REPRODUCE_REPRODUCE_H
 
 #include "runtime/train/ttt_trainer.h"
-#include "tools/report/chart.h"
 #include "tools/cli/cmd.h"
-#include "tools/commands/generate_options.h"
-#include "tools/report/markup.h"
-#include "tools/commands/model_run.h"
 #include "tools/cli/progress.h"
+#include "tools/commands/generate_options.h"
+#include "tools/commands/model_run.h"
+#include "tools/report/chart.h"
+#include "tools/report/markup.h"
 
 #include <limits.h>
 
@@ -64,7 +64,7 @@ typedef struct reproduce {
     reproduce_scale scale; /* with what the options change */
     char out[PATH_MAX - 512], data[PATH_MAX - 512];
     int64_t vocab;
-    ttt_place *place; /* where models are evaluated and timed; NULL until it is needed */
+    ttt_devices *devices; /* where models are evaluated and timed; NULL until it is needed */
     /* How far the experiment is. */
     progress_line line;
     const char *experiment, *doing;
@@ -127,7 +127,7 @@ PJRT_MUST_CHECK pjrt_status *reproduce_print(const reproduce *r, const reproduce
 /* A program of a network that starts from a seed, over random tokens. */
 typedef struct reproduce_timing {
     ttt_config config;
-    ttt_task_kind kind; /* TTT_TASK_LOSS: forward; TTT_TASK_GRADS: and backward */
+    ttt_program_kind kind; /* TTT_PROGRAM_LOSS: forward; TTT_PROGRAM_GRADS: and backward */
     ttt_form form;
     int64_t batch, time;
     bool kernels; /* hand-written ones where there are some */

@@ -1,6 +1,6 @@
 /* The data of all experiments: a corpus, a tokenizer trained on it, tokens. */
-#include "tools/reproduce/reproduce.h"
 #include "tools/cli/text_documents.h"
+#include "tools/reproduce/reproduce.h"
 
 #include <errno.h>
 #include <spawn.h>

@@ -49,7 +49,7 @@ static pjrt_status *time_all(reproduce *r, const reproduce_job *list, curve *c)
 {
     ttt_recipe recipe;
     for (int i = 0; i < c->count; i++) {
-        reproduce_timing t = {.kind = TTT_TASK_LOSS, .batch = 4, .time = r->scale.context};
+        reproduce_timing t = {.kind = TTT_PROGRAM_LOSS, .batch = 4, .time = r->scale.context};
         double seconds;
         r->doing = list[i].label;
         PJRT_TRY(reproduce_settings(r, &list[i], 0, &t.config, &recipe));

@@ -1,6 +1,6 @@
 /* Times: the dual form against the primal form in training, and tokens read and made. */
-#include "tools/reproduce/reproduce.h"
 #include "tools/bench/speed_test.h"
+#include "tools/reproduce/reproduce.h"
 
 #include <errno.h>
 #include <math.h>
@@ -36,7 +36,7 @@ static pjrt_status *time_forms(reproduce *r, int learner, double milliseconds[N_
 {
     for (int i = 0; i < N_FORMS; i++) {
         ttt_error error;
-        reproduce_timing t = {.kind = TTT_TASK_GRADS,
+        reproduce_timing t = {.kind = TTT_PROGRAM_GRADS,
                               .form = forms[i].form,
                               .batch = 1,
                               .time = r->scale.context,
@@ -158,7 +158,7 @@ static pjrt_status *start_model(reproduce *r, int which, char folder[PATH_MAX])
     if (!ttt_config_write(&config, path, &error))
         return ttt_failed(&error);
     PJRT_TRY(reproduce_place(r));
-    PJRT_TRY(ttt_model_start(r->place, &config, TTT_SEPARATE, HLO_F32, 0, &model));
+    PJRT_TRY(ttt_model_start(r->devices, &config, TTT_SEPARATE, HLO_F32, 0, &model));
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     pjrt_status *st = ttt_arrays_save(model->params, model->weights, path, HLO_F32, NULL);
     ttt_model_free(model);

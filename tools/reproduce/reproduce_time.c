@@ -1,6 +1,6 @@
 /* How long programs of a network take. */
-#include "tools/reproduce/reproduce.h"
 #include "tools/cli/stop_signals.h"
+#include "tools/reproduce/reproduce.h"
 
 #include <stdlib.h>
 
@@ -10,15 +10,15 @@ enum { LEAST_RUNS = 5, MOST_RUNS = 15 };
 pjrt_status *reproduce_place(reproduce *r)
 {
     char path[PATH_MAX];
-    if (r->place != NULL)
+    if (r->devices != NULL)
         return NULL;
-    PJRT_TRY(ttt_place_open(r->common->plugin, NULL, &r->place));
+    PJRT_TRY(ttt_devices_open(r->common->plugin, NULL, &r->devices));
     const char *cache = cmd_program_cache(r->options->cache, path);
-    return cache == NULL ? NULL : ttt_place_cache(r->place, cache);
+    return cache == NULL ? NULL : ttt_devices_cache(r->devices, cache);
 }
 
 /* Tokens and labels: any numbers of the vocabulary will do. */
-static pjrt_status *make_inputs(const reproduce_timing *t, const ttt_place *place,
+static pjrt_status *make_inputs(const reproduce_timing *t, const ttt_devices *devices,
                                 ttt_array *inputs[2])
 {
     int64_t count = t->batch * t->time;
@@ -29,7 +29,7 @@ static pjrt_status *make_inputs(const reproduce_timing *t, const ttt_place *plac
         ids[i] = (int32_t)(i * 7919 % t->config.vocab_size);
     pjrt_status *st = NULL;
     for (int i = 0; st == NULL && i < 2; i++)
-        st = ttt_array_upload(place, HLO_SHAPE(HLO_S32, t->batch, t->time), HLO_SPEC(NULL), ids,
+        st = ttt_array_upload(devices, HLO_SHAPE(HLO_S32, t->batch, t->time), HLO_SPEC(NULL), ids,
                               &inputs[i]);
     free(ids);
     return st;
@@ -82,18 +82,19 @@ pjrt_status *reproduce_time(reproduce *r, const reproduce_timing *t, double *sec
     ttt_program *program = NULL;
     ttt_array *inputs[2] = {NULL, NULL};
     PJRT_TRY(reproduce_place(r));
-    ttt_task task = {.kind = t->kind,
-                     .batch = t->batch,
-                     .time = t->time,
-                     .form = t->form,
-                     .compute = r->options->dtype,
-                     .calls = t->kernels ? ttt_place_calls(r->place) : TTT_CALL_NONE};
+    ttt_program_desc desc = {.kind = t->kind,
+                             .batch = t->batch,
+                             .time = t->time,
+                             .form = t->form,
+                             .compute = r->options->dtype,
+                             .calls =
+                                 t->kernels ? ttt_devices_kernels(r->devices) : TTT_KERNEL_NONE};
     reproduce_show(r, 0, "compiling");
-    pjrt_status *st = ttt_model_start(r->place, &t->config, TTT_STACKED, HLO_F32, 0, &model);
+    pjrt_status *st = ttt_model_start(r->devices, &t->config, TTT_STACKED, HLO_F32, 0, &model);
     if (st == NULL)
-        st = make_inputs(t, r->place, inputs);
+        st = make_inputs(t, r->devices, inputs);
     if (st == NULL)
-        st = ttt_task_compile(&task, model, &program);
+        st = ttt_compile_program(&desc, model, &program);
     if (st == NULL)
         st = run_often(model, program, inputs, seconds);
     for (int i = 0; i < 2; i++)

@@ -1,7 +1,7 @@
 /* Networks of experiments: trained, or found as an earlier call left them, and evaluated. */
-#include "tools/reproduce/reproduce.h"
 #include "tools/cli/stop_signals.h"
 #include "tools/commands/train_options.h"
+#include "tools/reproduce/reproduce.h"
 
 #include <errno.h>
 #include <math.h>
@@ -237,7 +237,7 @@ static pjrt_status *evaluate_with(job_run *j, const ttt_dataset *data, const ttt
                                  .compute = HLO_F32,
                                  .diagnostics = j->job->inner,
                                  .masked_label = ttt_dataset_info(data)->bos};
-    PJRT_TRY(ttt_evaluator_new(model->place, &model->config, model->params, &how, &evaluator));
+    PJRT_TRY(ttt_evaluator_new(model->devices, &model->config, model->params, &how, &evaluator));
     pjrt_status *st = ttt_evaluator_run(evaluator, model->weights, data,
                                         sequences < 1 ? 1 : sequences, go_on, j, &j->found);
     ttt_evaluator_free(evaluator);
@@ -255,7 +255,7 @@ static pjrt_status *evaluate(job_run *j)
     PJRT_TRY(ttt_dataset_open(j->r->data, "validation", &data));
     pjrt_status *st = ttt_model_folder(j->folder, &folder);
     if (st == NULL)
-        st = ttt_model_load(j->r->place, folder, TTT_STACKED, HLO_F32, &model);
+        st = ttt_model_load(j->r->devices, folder, TTT_STACKED, HLO_F32, &model);
     if (st == NULL)
         st = evaluate_with(j, data, model);
     ttt_model_free(model);
