@@ -19,8 +19,8 @@ usage() {
     cat <<'EOF'
 usage: tools/dev/setup.sh [options]
 
-Installs the Debian packages of tools/dev/packages.txt if any is missing, fetches what
-tools/dev/wheels.txt pins, and verifies every kept file by its hash. Safe to run again.
+Installs the Debian packages of tools/dev/packages.txt and packages-tests.txt if any is missing,
+fetches what tools/dev/wheels.txt pins, and verifies every kept file by its hash. Safe to run again.
 
   --only LIST       only these groups, by commas: cpu, tpu, cuda, judges (default: all)
   --offline         fetch and install nothing: verify, and fail if something is missing
@@ -45,7 +45,8 @@ wrong_use() {
 
 parse_arguments() {
     only='' offline=no with_packages=yes
-    packages_file=$root/tools/dev/packages.txt
+    packages_files=("$root/tools/dev/packages.txt" "$root/tools/dev/packages-tests.txt")
+    packages_given=no
     table_file=$root/tools/dev/wheels.txt
     while [ $# -gt 0 ]; do
         case $1 in
@@ -53,7 +54,10 @@ parse_arguments() {
                 [ $# -ge 2 ] || wrong_use "$1 needs a value"
                 case $1 in
                     --only) only=$2 ;;
-                    --packages) packages_file=$2 ;;
+                    --packages)
+                        packages_files=("$2")
+                        packages_given=yes
+                        ;;
                     --table) table_file=$2 ;;
                 esac
                 shift
@@ -68,6 +72,10 @@ parse_arguments() {
         esac
         shift
     done
+    # Without the judges there are no tests, and no need for their packages.
+    if [ "$packages_given" = no ] && [ -n "$only" ] && [[ ,$only, != *,judges,* ]]; then
+        packages_files=("$root/tools/dev/packages.txt")
+    fi
 }
 
 # ---- Debian packages -------------------------------------------------------------------------------
@@ -75,8 +83,10 @@ parse_arguments() {
 # Sets `missing` to the listed packages that are not installed.
 find_missing_packages() {
     local installed wanted package
-    [ -r "$packages_file" ] || die "cannot read the list of packages '$packages_file'"
-    mapfile -t wanted < <(sed 's/#.*//; s/[[:space:]]//g; /^$/d' "$packages_file")
+    for package in "${packages_files[@]}"; do
+        [ -r "$package" ] || die "cannot read the list of packages '$package'"
+    done
+    mapfile -t wanted < <(sed 's/#.*//; s/[[:space:]]//g; /^$/d' "${packages_files[@]}")
     installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "${wanted[@]}" 2>/dev/null || true)
     missing=()
     for package in "${wanted[@]}"; do
@@ -87,7 +97,7 @@ find_missing_packages() {
 ensure_packages() {
     local become=() missing install
     command -v dpkg-query >/dev/null ||
-        die "this is not a Debian system: install what $packages_file lists, then use --no-packages"
+        die "this is not a Debian system: install what ${packages_files[*]} list, then use --no-packages"
     find_missing_packages
     [ ${#missing[@]} -gt 0 ] || return 0
     install="apt-get install -y --no-install-recommends ${missing[*]}"
