@@ -50,7 +50,9 @@ def read(*names):
 
 
 def pages(root):
-    return [os.path.join(root, "README.md"), *sorted(glob.glob(os.path.join(root, "docs", "*.md")))]
+    # renamed.md lists names that are gone.
+    docs = sorted(set(glob.glob(os.path.join(root, "docs", "*.md"))) - {os.path.join(root, "docs", "renamed.md")})
+    return [os.path.join(root, "README.md"), *docs]
 
 
 # ---- running ----
