@@ -194,7 +194,7 @@ static head head_of(hlo_graph *g, const ttt_net *net, hlo_val labels)
     return (head){.compute = net_compute(net),
                   .wide = net_wide(net),
                   .spans = spans_of(g, net, labels),
-                  .times = net->matrix_sums ? LOSS_TIMES_OF_TPUS : LOSS_TIMES};
+                  .times = net->row_sums_as_matmul ? LOSS_TIMES_OF_TPUS : LOSS_TIMES};
 }
 
 hlo_val ttt_loss(hlo_graph *g, const ttt_net *net, const ttt_input *in, const ttt_target *target,

@@ -82,7 +82,7 @@ static hlo_val packed_product(hlo_graph *g, const ttt_net *net, hlo_val x, hlo_v
                               hlo_type out)
 {
     bool one = hlo_rank(g, x) == 2;
-    if (!one || !net->call_product)
+    if (!one || !net->use_product_kernel)
         return hlo_einsum_as(g, one ? "bi,oi->bo" : "bti,oi->bto", x,
                              unpacked(g, w, scale, net_compute(net)), out, HLO_PRECISION_DEFAULT);
     hlo_val in[3] = {x, w, scale}, y;
@@ -96,7 +96,7 @@ static hlo_val packed_product(hlo_graph *g, const ttt_net *net, hlo_val x, hlo_v
 static hlo_val scale_of(hlo_graph *g, const ttt_net *net, const hlo_val *values, const char *name)
 {
     char full[168];
-    if (net->params->products != HLO_S8)
+    if (net->params->weight_dtype != HLO_S8)
         return (hlo_val){0};
     snprintf(full, sizeof full, "%s_scale", name);
     return found(g, net, values, full);
@@ -107,7 +107,7 @@ hlo_val net_layer_product(hlo_graph *g, const net_layer *l, hlo_val x, const cha
 {
     char full[160];
     hlo_val w = net_layer_param(g, l, name);
-    if (l->net->params->products == HLO_TYPE_NONE) {
+    if (l->net->params->weight_dtype == HLO_TYPE_NONE) {
         w = hlo_convert(g, w, net_compute(l->net));
         /* It makes rows of all times; those of devices that share them do not stand in a row. */
         if (out == net_compute(l->net) && hlo_axes_size(g, l->net->time_axis) == 1)
@@ -463,7 +463,7 @@ hlo_val net_head(hlo_graph *g, const ttt_net *net)
 {
     const char *name = net->config->tie_embeddings ? embedding : "lm_head.weight";
     hlo_val w = net_param(g, net, name);
-    if (net->params->products != HLO_TYPE_NONE)
+    if (net->params->weight_dtype != HLO_TYPE_NONE)
         return unpacked(g, w, scale_of(g, net, net->values, name), net_wide(net));
     return net->config->tie_embeddings ? w : hlo_transpose(g, w, HLO_DIMS(1, 0));
 }
@@ -473,7 +473,7 @@ hlo_val net_logits(hlo_graph *g, const ttt_net *net, hlo_val x)
     const char *name = net->config->tie_embeddings ? embedding : "lm_head.weight";
     hlo_val logits;
     hlo_scope_push(g, "head");
-    if (net->params->products != HLO_TYPE_NONE) {
+    if (net->params->weight_dtype != HLO_TYPE_NONE) {
         logits = packed_product(g, net, x, net_param(g, net, name),
                                 scale_of(g, net, net->values, name), net_wide(net));
     } else {

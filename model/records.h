@@ -62,7 +62,7 @@ void ttt__config_defaults(ttt_config *config, ttt_mixer mixer);
 /* Contradictions between the fields of a learner, and whether it is the paper's but for its
  * ablations: config_learner.c. */
 bool ttt__learner_check(const ttt_config *config, ttt_error *error);
-bool ttt__learner_published(const ttt_config *config);
+bool ttt__learner_is_paper_form(const ttt_config *config);
 
 /* ---- parameters: params.c ----------------------------------------------------------------------
  */

@@ -4,7 +4,7 @@
 int64_t learner_chunk(const learner *l, int64_t n, int64_t size)
 {
     int64_t best = 1;
-    if (!l->matrix_sums || !l->published || l->norm_scale.id == 0)
+    if (!l->row_sums_as_matmul || !l->published || l->norm_scale.id == 0)
         return best;
     for (int64_t i = 2; i <= CHUNK_MAX_STEPS && i * size <= CHUNK_MAX_TOKENS; i++)
         best = n % i == 0 ? i : best;

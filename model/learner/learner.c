@@ -34,7 +34,7 @@ hlo_val learner_mean(hlo_graph *g, hlo_val x, hlo_precision precision)
 /* The mean of each row, as a column or in every lane. */
 static hlo_val row_mean(hlo_graph *g, const learner *l, hlo_val v)
 {
-    if (!l->matrix_sums) {
+    if (!l->row_sums_as_matmul) {
         hlo_val sum = hlo_reduce_keep(g, HLO_REDUCE_ADD, v, HLO_DIMS(hlo_rank(g, v) - 1));
         return scaled(g, sum, 1.0 / (double)hlo_dim(g, v, -1));
     }

@@ -277,9 +277,9 @@ void mixer_attention_state(net_state_table *table, const ttt_config *c)
     hlo_shape stored =
         HLO_SHAPE(type, net_state_context(table), groups_of(c), c->hidden_size / c->n_heads);
     if (c->share_qk)
-        net_state_part(table, "qk_tail", HLO_SHAPE(type, c->conv_width - 1, c->hidden_size));
-    net_state_part(table, "keys", stored);
-    net_state_part(table, "values", stored);
+        net_state_array(table, "qk_tail", HLO_SHAPE(type, c->conv_width - 1, c->hidden_size));
+    net_state_array(table, "keys", stored);
+    net_state_array(table, "values", stored);
 }
 
 /* The kernel between q [batch, groups, share, lanes] and all stored keys, up to a factor that all

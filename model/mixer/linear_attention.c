@@ -186,10 +186,10 @@ void mixer_linear_attention_state(net_state_table *table, const ttt_config *c)
     hlo_type type = net_state_type(table);
     int64_t heads = c->n_heads, lanes = c->hidden_size / heads;
     if (c->share_qk)
-        net_state_part(table, "qk_tail", HLO_SHAPE(type, c->conv_width - 1, c->hidden_size));
-    net_state_part(table, "sum", HLO_SHAPE(type, heads, lanes, lanes));
+        net_state_array(table, "qk_tail", HLO_SHAPE(type, c->conv_width - 1, c->hidden_size));
+    net_state_array(table, "sum", HLO_SHAPE(type, heads, lanes, lanes));
     if (c->features == TTT_FEATURES_ELU)
-        net_state_part(table, "key_sum", HLO_SHAPE(type, heads, lanes));
+        net_state_array(table, "key_sum", HLO_SHAPE(type, heads, lanes));
 }
 
 /* *sum + x, in the wide type; *sum keeps its own. */

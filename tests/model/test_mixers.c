@@ -196,7 +196,7 @@ static void one_step(hlo_graph *g, void *ctx, hlo_val number, const hlo_val *car
         next[i] = s->resets ? hlo_select(g, hlo_reshape(g, in[1], dims), s->start[i], carry[i])
                             : carry[i];
     }
-    out[0] = ttt_step(g, &s->p->net, s->states, in[0], next);
+    out[0] = ttt_decode_step(g, &s->p->net, s->states, in[0], next);
 }
 
 /* Logits [batch, time, vocab]. */
