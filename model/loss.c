@@ -210,8 +210,7 @@ hlo_val ttt_loss(hlo_graph *g, const ttt_net *net, const ttt_input *in, const tt
     return out[0];
 }
 
-/* ---- one loss a token --------------------------------------------------------------------------
- */
+/* ---- one loss a token ------------------------------------------------------------------------ */
 
 static hlo_val losses_of(hlo_graph *g, const head *h, hlo_val x, hlo_val labels)
 {

@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- types and parameters ----------------------------------------------------------------------
- */
+/* ---- types and parameters -------------------------------------------------------------------- */
 
 hlo_type net_compute(const ttt_net *net)
 {
@@ -64,8 +63,7 @@ hlo_val net_layer_weight(hlo_graph *g, const net_layer *l, const char *name)
     return hlo_convert(g, net_layer_param(g, l, name), net_compute(l->net));
 }
 
-/* ---- products ----------------------------------------------------------------------------------
- */
+/* ---- products -------------------------------------------------------------------------------- */
 
 /* Rows of a packed matrix, as numbers: w [out, in], scale [out] or null. */
 static hlo_val unpacked(hlo_graph *g, hlo_val w, hlo_val scale, hlo_type type)
@@ -140,8 +138,7 @@ hlo_val net_shard(hlo_graph *g, const ttt_net *net, hlo_val v, int dim)
     return net->batch_axes == NULL && net->time_axis == NULL ? v : hlo_shard(g, v, spec);
 }
 
-/* ---- causal convolutions -----------------------------------------------------------------------
- */
+/* ---- causal convolutions --------------------------------------------------------------------- */
 
 typedef struct conv_params {
     hlo_val weight; /* [width, channels] */
@@ -216,8 +213,7 @@ hlo_val net_causal_conv_step(hlo_graph *g, const net_layer *l, const char *name,
     return hlo_add(g, hlo_sum(g, taps, HLO_DIMS(1)), hlo_convert(g, p.bias, hlo_type_of(g, x)));
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------
- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 static hlo_val normed(hlo_graph *g, const net_layer *l, const char *name, hlo_val x)
 {
@@ -275,8 +271,7 @@ hlo_val net_block(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position,
     return net_shard(g, l->net, x, 0);
 }
 
-/* ---- the trunk over a sequence -----------------------------------------------------------------
- */
+/* ---- the trunk over a sequence --------------------------------------------------------------- */
 
 static hlo_save save_of(const ttt_net *net)
 {
@@ -428,8 +423,7 @@ hlo_val net_trunk(hlo_graph *g, const ttt_net *net, const ttt_input *in,
     return net_last_norm(g, net, x);
 }
 
-/* ---- in and out --------------------------------------------------------------------------------
- */
+/* ---- in and out ------------------------------------------------------------------------------ */
 
 static const char embedding[] = "model.embed_tokens.weight";
 

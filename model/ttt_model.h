@@ -37,8 +37,7 @@ typedef struct ttt_error {
     char message[512]; /* one line that says what to do */
 } ttt_error;
 
-/* ---- configuration -----------------------------------------------------------------------------
- */
+/* ---- configuration --------------------------------------------------------------------------- */
 
 typedef enum ttt_mixer {
     TTT_MIXER_LINEAR,           /* "ttt_linear" */
@@ -163,8 +162,7 @@ char *ttt_config_text(const ttt_config *config, ttt_error *error); /* the caller
 bool ttt_config_read(ttt_config *config, const char *path, ttt_error *error);
 bool ttt_config_write(const ttt_config *config, const char *path, ttt_error *error);
 
-/* ---- parameters --------------------------------------------------------------------------------
- */
+/* ---- parameters ------------------------------------------------------------------------------ */
 
 typedef enum ttt_init {
     TTT_INIT_ZEROS,
@@ -230,8 +228,7 @@ int ttt_params_find(const ttt_params *params, const char *name);
 void ttt_init_block(const ttt_param *param, uint64_t seed, const int64_t *start,
                     const int64_t *limit, float *out);
 
-/* ---- graphs ------------------------------------------------------------------------------------
- */
+/* ---- graphs ---------------------------------------------------------------------------------- */
 
 /* What the backward pass keeps of a block; the rest it computes again. */
 typedef enum ttt_remat {
@@ -323,11 +320,10 @@ hlo_val ttt_loss(hlo_graph *g, const ttt_net *net, const ttt_input *in, const tt
 hlo_val ttt_losses(hlo_graph *g, const ttt_net *net, const ttt_input *in, hlo_val labels,
                    ttt_diagnostics *diagnostics);
 
-/* ---- one token at a time -----------------------------------------------------------------------
- */
+/* ---- one token at a time --------------------------------------------------------------------- */
 
 /* One array of what a sequence carries from token to token. */
-typedef struct ttt_state_array {
+typedef struct ttt_state_entry {
     /*
      * "position" s32 [batch], the number of tokens so far; for learners "place", those of this
      * mini-batch so far; then for each layer "layers.3.W1", stacked "layers.*.W1", what learners
@@ -336,11 +332,11 @@ typedef struct ttt_state_array {
      */
     const char *name;
     hlo_shape shape; /* [batch, …], stacked [layers, batch, …] */
-} ttt_state_array;
+} ttt_state_entry;
 
 /* All of them, for sequences that go on side by side, each at its own position. */
 typedef struct ttt_state_table {
-    ttt_state_array *list;
+    ttt_state_entry *list;
     int count;
     int64_t batch;
     ttt_layout layout;

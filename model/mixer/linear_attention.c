@@ -28,8 +28,7 @@ static hlo_val features(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val pos
     return hlo_convert(g, phi, net_compute(l->net));
 }
 
-/* ---- a sequence --------------------------------------------------------------------------------
- */
+/* ---- a sequence ------------------------------------------------------------------------------ */
 
 /* A product whose operands are as products take them, and whose result is not rounded. */
 static hlo_val product(hlo_graph *g, const net_layer *l, const char *spec, hlo_val a, hlo_val b)
@@ -176,8 +175,7 @@ hlo_val mixer_linear_attention(hlo_graph *g, const net_layer *l, hlo_val x, hlo_
     return mixer_output(g, l, x, z);
 }
 
-/* ---- one token ---------------------------------------------------------------------------------
- */
+/* ---- one token ------------------------------------------------------------------------------- */
 
 /* The state: what the shared projection's convolutions look back on, if they are there; the sum of
  * k v^T; the sum of k, when normalised. */

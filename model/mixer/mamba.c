@@ -106,8 +106,7 @@ static hlo_val output(hlo_graph *g, const net_layer *l, hlo_val y, hlo_val gate)
                          net_compute(l->net));
 }
 
-/* ---- a sequence --------------------------------------------------------------------------------
- */
+/* ---- a sequence ------------------------------------------------------------------------------ */
 
 typedef struct scan {
     const net_layer *layer;
@@ -209,8 +208,7 @@ hlo_val mixer_mamba(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val positio
     return output(g, l, y, gate);
 }
 
-/* ---- one token ---------------------------------------------------------------------------------
- */
+/* ---- one token ------------------------------------------------------------------------------- */
 
 /* The state: what the convolution looks back on, and h. */
 void mixer_mamba_state(net_state_table *table, const ttt_config *c)

@@ -5,8 +5,7 @@
 
 #include <stdio.h>
 
-/* ---- what the learner is given -----------------------------------------------------------------
- */
+/* ---- what the learner is given --------------------------------------------------------------- */
 
 static const char *const weight_names[] = {"W1", "W2", "W3", "W4"};
 static const char *const bias_names[] = {"b1", "b2", "b3", "b4"};
@@ -75,8 +74,7 @@ static hlo_val unit(hlo_graph *g, const net_layer *l, hlo_val x)
     return hlo_convert(g, y, hlo_type_of(g, x));
 }
 
-/* ---- a sequence --------------------------------------------------------------------------------
- */
+/* ---- a sequence ------------------------------------------------------------------------------ */
 
 /* Queries and keys are turned after they were cut: products take them in that order anyway. */
 static bool turns_pieces(const net_layer *l)
@@ -437,8 +435,7 @@ hlo_val mixer_ttt(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position,
     return mixer_output(g, l, x, z);
 }
 
-/* ---- one token ---------------------------------------------------------------------------------
- */
+/* ---- one token ------------------------------------------------------------------------------- */
 
 /* Parts like the learner's weights and biases, by their names and what follows those. */
 static void weight_parts(net_state_table *table, const ttt_config *c, const char *after)
