@@ -26,8 +26,7 @@ bool ttt__no_memory(ttt_error *error)
     return ttt__fail(error, "out of memory");
 }
 
-/* ---- fields ------------------------------------------------------------------------------------
- */
+/* ---- fields ---------------------------------------------------------------------------------- */
 
 static const char *const mixers[] = {"ttt_linear",       "ttt_mlp", "attention",
                                      "linear_attention", "mamba",   NULL};
@@ -125,8 +124,7 @@ bool ttt_config_set(ttt_config *config, const char *field, const char *value, tt
     return ttt__field_set(config, found, value, error);
 }
 
-/* ---- presets -----------------------------------------------------------------------------------
- */
+/* ---- presets --------------------------------------------------------------------------------- */
 
 typedef struct preset {
     int64_t layers, hidden, heads, intermediate, vocab;
@@ -234,8 +232,7 @@ bool ttt_config_preset(ttt_config *config, const char *name, const char *mixer,
     return true;
 }
 
-/* ---- contradictions ----------------------------------------------------------------------------
- */
+/* ---- contradictions -------------------------------------------------------------------------- */
 
 static bool check_heads(const ttt_config *c, ttt_error *error)
 {

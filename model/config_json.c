@@ -6,8 +6,7 @@
 
 enum { MOST_BYTES = 1 << 20, MOST_DEPTH = 16 };
 
-/* ---- reading -----------------------------------------------------------------------------------
- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* Fields of the Hugging Face class, or of the library around it, that shape no network. */
 static const char *const passed_over[] = {
@@ -141,8 +140,7 @@ bool ttt_config_read(ttt_config *config, const char *path, ttt_error *error)
     return ok;
 }
 
-/* ---- writing -----------------------------------------------------------------------------------
- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static bool put(json_t *object, const char *key, json_t *value)
 {

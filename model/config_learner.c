@@ -27,7 +27,7 @@ int64_t ttt_learner_out(const ttt_config *c, int i)
     return c->inner_width * lanes * (c->inner_activation == TTT_ACTIVATION_SWIGLU ? 2 : 1);
 }
 
-bool ttt__learner_published(const ttt_config *c)
+bool ttt__learner_is_paper_form(const ttt_config *c)
 {
     int layers = ttt_learner_layers(c);
     return layers <= 2 && (layers == 1 || c->inner_width == 4) &&

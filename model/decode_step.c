@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the table ---------------------------------------------------------------------------------
- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 enum { STATE_NAME = 40 };
 
@@ -30,7 +29,7 @@ hlo_type net_state_type(const net_state_table *table)
     return table->type;
 }
 
-void net_state_part(net_state_table *t, const char *name, hlo_shape shape)
+void net_state_array(net_state_table *t, const char *name, hlo_shape shape)
 {
     ttt_state_table *states = t->states;
     int index = states->count++, lead = states->layout == TTT_STACKED ? 2 : 1;
@@ -44,7 +43,7 @@ void net_state_part(net_state_table *t, const char *name, hlo_shape shape)
         snprintf(t->names[index], STATE_NAME, "layers.*.%s", name);
     else
         snprintf(t->names[index], STATE_NAME, "layers.%lld.%s", (long long)t->layer, name);
-    states->list[index] = (ttt_state_part){t->names[index], full};
+    states->list[index] = (ttt_state_entry){t->names[index], full};
 }
 
 static void mixer_state(net_state_table *t, const ttt_config *c)
@@ -81,12 +80,12 @@ static void walk(net_state_table *t)
     for (states->count = 0; states->count < shared_parts(c); states->count++) {
         if (states->list != NULL)
             states->list[states->count] =
-                (ttt_state_part){names[states->count], HLO_SHAPE(HLO_S32, states->batch)};
+                (ttt_state_entry){names[states->count], HLO_SHAPE(HLO_S32, states->batch)};
     }
     int64_t walks = states->layout == TTT_STACKED ? 1 : c->n_layers;
     for (t->layer = 0; t->layer < walks; t->layer++) {
         if (c->pre_conv)
-            net_state_part(t, "conv_tail", HLO_SHAPE(t->type, c->conv_width - 1, c->hidden_size));
+            net_state_array(t, "conv_tail", HLO_SHAPE(t->type, c->conv_width - 1, c->hidden_size));
         mixer_state(t, c);
     }
 }
@@ -108,7 +107,7 @@ ttt_state_table *ttt_state_table_new(const ttt_config *config, ttt_layout layout
         states->layout = layout;
         walk(&t);
         size_t count = (size_t)states->count; /* names stand behind the list */
-        ttt_state_part *list = calloc(count, sizeof *list + STATE_NAME);
+        ttt_state_entry *list = calloc(count, sizeof *list + STATE_NAME);
         if (list != NULL) {
             states->list = list;
             t.names = (char(*)[STATE_NAME])(list + count);
@@ -135,8 +134,7 @@ void ttt_state_table_bind(hlo_graph *g, const ttt_state_table *states, hlo_val *
         values[i] = hlo_param(g, states->list[i].name, states->list[i].shape);
 }
 
-/* ---- starting ----------------------------------------------------------------------------------
- */
+/* ---- starting -------------------------------------------------------------------------------- */
 
 /* Parts of one layer. */
 static int parts_of(const ttt_net *net, const ttt_state_table *states)
@@ -226,8 +224,7 @@ void ttt_state_table_start(hlo_graph *g, const ttt_net *net, const ttt_state_tab
                     values + shared + i * parts_of(net, states));
 }
 
-/* ---- one token ---------------------------------------------------------------------------------
- */
+/* ---- one token ------------------------------------------------------------------------------- */
 
 /* Through all blocks: one token x [batch, hidden], or several [batch, time, hidden]. */
 static hlo_val through_blocks(hlo_graph *g, const ttt_net *net, const ttt_state_table *states,
@@ -266,16 +263,15 @@ static void count_on(hlo_graph *g, const ttt_config *c, hlo_val *shared)
     shared[0] = hlo_add(g, shared[0], one);
 }
 
-hlo_val ttt_step(hlo_graph *g, const ttt_net *net, const ttt_state_table *states, hlo_val tokens,
-                 hlo_val *values)
+hlo_val ttt_decode_step(hlo_graph *g, const ttt_net *net, const ttt_state_table *states,
+                        hlo_val tokens, hlo_val *values)
 {
     hlo_val x = through_blocks(g, net, states, net_embed(g, net, tokens), values);
     count_on(g, net->config, values);
     return net_logits(g, net, x);
 }
 
-/* ---- many tokens -------------------------------------------------------------------------------
- */
+/* ---- many tokens ----------------------------------------------------------------------------- */
 
 /* Whole mini-batches: the place after them is the one before. */
 static hlo_val go_on(hlo_graph *g, const ttt_net *net, const ttt_state_table *states,
@@ -287,8 +283,8 @@ static hlo_val go_on(hlo_graph *g, const ttt_net *net, const ttt_state_table *st
     return x;
 }
 
-hlo_val ttt_extend(hlo_graph *g, const ttt_net *net, const ttt_state_table *states, hlo_val tokens,
-                   hlo_val *values)
+hlo_val ttt_prefill(hlo_graph *g, const ttt_net *net, const ttt_state_table *states, hlo_val tokens,
+                    hlo_val *values)
 {
     hlo_val x = go_on(g, net, states, tokens, values);
     int64_t batch = hlo_dim(g, x, 0), time = hlo_dim(g, x, 1);
@@ -296,8 +292,8 @@ hlo_val ttt_extend(hlo_graph *g, const ttt_net *net, const ttt_state_table *stat
     return net_logits(g, net, hlo_reshape(g, x, HLO_DIMS(batch, net->config->hidden_size)));
 }
 
-hlo_val ttt_extend_losses(hlo_graph *g, const ttt_net *net, const ttt_state_table *states,
-                          hlo_val tokens, hlo_val labels, hlo_val *values)
+hlo_val ttt_prefill_losses(hlo_graph *g, const ttt_net *net, const ttt_state_table *states,
+                           hlo_val tokens, hlo_val labels, hlo_val *values)
 {
     return net_losses(g, net, go_on(g, net, states, tokens, values), labels);
 }

@@ -27,8 +27,7 @@ static const void *place_of(const void *record, const ttt__field *field)
     return (const char *)record + field->offset;
 }
 
-/* ---- ranges ------------------------------------------------------------------------------------
- */
+/* ---- ranges ---------------------------------------------------------------------------------- */
 
 static bool check_int(const ttt__field *field, int64_t value, ttt_error *error)
 {
@@ -86,8 +85,7 @@ bool ttt__fields_check(const void *record, const ttt__field *fields, size_t coun
     return true;
 }
 
-/* ---- setting -----------------------------------------------------------------------------------
- */
+/* ---- setting --------------------------------------------------------------------------------- */
 
 static bool set_int(void *record, const ttt__field *field, int64_t value, ttt_error *error)
 {
@@ -176,8 +174,7 @@ bool ttt__field_set(void *record, const ttt__field *field, const char *value, tt
     return false;
 }
 
-/* ---- JSON --------------------------------------------------------------------------------------
- */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 static bool is_of_kind(const json_t *value, ttt__kind kind)
 {

@@ -92,8 +92,7 @@ static double cos_of_turn(uint32_t bits)
     return sign * (turn <= 0.125 ? small_cos(2 * pi * turn) : small_sin(2 * pi * (0.25 - turn)));
 }
 
-/* ---- from counters to numbers ------------------------------------------------------------------
- */
+/* ---- from counters to numbers ---------------------------------------------------------------- */
 
 static double uniform_of(uint32_t bits)
 {

@@ -194,7 +194,7 @@ static head head_of(hlo_graph *g, const ttt_net *net, hlo_val labels)
     return (head){.compute = net_compute(net),
                   .wide = net_wide(net),
                   .spans = spans_of(g, net, labels),
-                  .times = net->matrix_sums ? LOSS_TIMES_OF_TPUS : LOSS_TIMES};
+                  .times = net->row_sums_as_matmul ? LOSS_TIMES_OF_TPUS : LOSS_TIMES};
 }
 
 hlo_val ttt_loss(hlo_graph *g, const ttt_net *net, const ttt_input *in, const ttt_target *target,
@@ -210,8 +210,7 @@ hlo_val ttt_loss(hlo_graph *g, const ttt_net *net, const ttt_input *in, const tt
     return out[0];
 }
 
-/* ---- one loss a token --------------------------------------------------------------------------
- */
+/* ---- one loss a token ------------------------------------------------------------------------ */
 
 static hlo_val losses_of(hlo_graph *g, const head *h, hlo_val x, hlo_val labels)
 {

@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- types and parameters ----------------------------------------------------------------------
- */
+/* ---- types and parameters -------------------------------------------------------------------- */
 
 hlo_type net_compute(const ttt_net *net)
 {
@@ -64,8 +63,7 @@ hlo_val net_layer_weight(hlo_graph *g, const net_layer *l, const char *name)
     return hlo_convert(g, net_layer_param(g, l, name), net_compute(l->net));
 }
 
-/* ---- products ----------------------------------------------------------------------------------
- */
+/* ---- products -------------------------------------------------------------------------------- */
 
 /* Rows of a packed matrix, as numbers: w [out, in], scale [out] or null. */
 static hlo_val unpacked(hlo_graph *g, hlo_val w, hlo_val scale, hlo_type type)
@@ -82,7 +80,7 @@ static hlo_val packed_product(hlo_graph *g, const ttt_net *net, hlo_val x, hlo_v
                               hlo_type out)
 {
     bool one = hlo_rank(g, x) == 2;
-    if (!one || !net->call_product)
+    if (!one || !net->use_product_kernel)
         return hlo_einsum_as(g, one ? "bi,oi->bo" : "bti,oi->bto", x,
                              unpacked(g, w, scale, net_compute(net)), out, HLO_PRECISION_DEFAULT);
     hlo_val in[3] = {x, w, scale}, y;
@@ -96,7 +94,7 @@ static hlo_val packed_product(hlo_graph *g, const ttt_net *net, hlo_val x, hlo_v
 static hlo_val scale_of(hlo_graph *g, const ttt_net *net, const hlo_val *values, const char *name)
 {
     char full[168];
-    if (net->params->products != HLO_S8)
+    if (net->params->weight_dtype != HLO_S8)
         return (hlo_val){0};
     snprintf(full, sizeof full, "%s_scale", name);
     return found(g, net, values, full);
@@ -107,7 +105,7 @@ hlo_val net_layer_product(hlo_graph *g, const net_layer *l, hlo_val x, const cha
 {
     char full[160];
     hlo_val w = net_layer_param(g, l, name);
-    if (l->net->params->products == HLO_TYPE_NONE) {
+    if (l->net->params->weight_dtype == HLO_TYPE_NONE) {
         w = hlo_convert(g, w, net_compute(l->net));
         /* It makes rows of all times; those of devices that share them do not stand in a row. */
         if (out == net_compute(l->net) && hlo_axes_size(g, l->net->time_axis) == 1)
@@ -140,8 +138,7 @@ hlo_val net_shard(hlo_graph *g, const ttt_net *net, hlo_val v, int dim)
     return net->batch_axes == NULL && net->time_axis == NULL ? v : hlo_shard(g, v, spec);
 }
 
-/* ---- causal convolutions -----------------------------------------------------------------------
- */
+/* ---- causal convolutions --------------------------------------------------------------------- */
 
 typedef struct conv_params {
     hlo_val weight; /* [width, channels] */
@@ -216,8 +213,7 @@ hlo_val net_causal_conv_step(hlo_graph *g, const net_layer *l, const char *name,
     return hlo_add(g, hlo_sum(g, taps, HLO_DIMS(1)), hlo_convert(g, p.bias, hlo_type_of(g, x)));
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------
- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 static hlo_val normed(hlo_graph *g, const net_layer *l, const char *name, hlo_val x)
 {
@@ -275,8 +271,7 @@ hlo_val net_block(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position,
     return net_shard(g, l->net, x, 0);
 }
 
-/* ---- the trunk over a sequence -----------------------------------------------------------------
- */
+/* ---- the trunk over a sequence --------------------------------------------------------------- */
 
 static hlo_save save_of(const ttt_net *net)
 {
@@ -428,8 +423,7 @@ hlo_val net_trunk(hlo_graph *g, const ttt_net *net, const ttt_input *in,
     return net_last_norm(g, net, x);
 }
 
-/* ---- in and out --------------------------------------------------------------------------------
- */
+/* ---- in and out ------------------------------------------------------------------------------ */
 
 static const char embedding[] = "model.embed_tokens.weight";
 
@@ -463,7 +457,7 @@ hlo_val net_head(hlo_graph *g, const ttt_net *net)
 {
     const char *name = net->config->tie_embeddings ? embedding : "lm_head.weight";
     hlo_val w = net_param(g, net, name);
-    if (net->params->products != HLO_TYPE_NONE)
+    if (net->params->weight_dtype != HLO_TYPE_NONE)
         return unpacked(g, w, scale_of(g, net, net->values, name), net_wide(net));
     return net->config->tie_embeddings ? w : hlo_transpose(g, w, HLO_DIMS(1, 0));
 }
@@ -473,7 +467,7 @@ hlo_val net_logits(hlo_graph *g, const ttt_net *net, hlo_val x)
     const char *name = net->config->tie_embeddings ? embedding : "lm_head.weight";
     hlo_val logits;
     hlo_scope_push(g, "head");
-    if (net->params->products != HLO_TYPE_NONE) {
+    if (net->params->weight_dtype != HLO_TYPE_NONE) {
         logits = packed_product(g, net, x, net_param(g, net, name),
                                 scale_of(g, net, net->values, name), net_wide(net));
     } else {

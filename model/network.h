@@ -99,11 +99,11 @@ hlo_val mixer_output(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val z);
  *    moves on; learners then take whole mini-batches, from the start of one;
  *  - over one token: x [batch, hidden] at positions s32 [batch], with the layer's state, which
  *    moves on;
- *  - the table of that state: calls net_state_part for each part, in the order in which the second
+ *  - the table of that state: calls net_state_array for each part, in the order in which the second
  *    finds them. Shapes are one sequence's, without the batch.
  */
 typedef struct net_state_table net_state_table;
-void net_state_part(net_state_table *table, const char *name, hlo_shape shape);
+void net_state_array(net_state_table *table, const char *name, hlo_shape shape);
 /* The longest sequence that attention is to remember, and the type of state. */
 int64_t net_state_context(const net_state_table *table);
 hlo_type net_state_type(const net_state_table *table);

@@ -20,8 +20,7 @@ static hlo_val plus(hlo_graph *g, hlo_val v, double what)
     return hlo_add(g, v, hlo_like(g, v, what));
 }
 
-/* ---- schedules ---------------------------------------------------------------------------------
- */
+/* ---- schedules ------------------------------------------------------------------------------- */
 
 hlo_val ttt_learning_rate(hlo_graph *g, const ttt_recipe *recipe, hlo_val step)
 {
@@ -59,8 +58,7 @@ hlo_val ttt_base_rate_scale(hlo_graph *g, const ttt_recipe *recipe, double base,
     return rounded(g, hlo_div(g, rate, hlo_like(g, rate, base)));
 }
 
-/* ---- the update --------------------------------------------------------------------------------
- */
+/* ---- the update ------------------------------------------------------------------------------ */
 
 /* Scalars that all parameters share, of their type. */
 typedef struct adam {

@@ -57,7 +57,7 @@ static void add(table *t, const char *name, ttt_param what)
 static void add_packed(table *t, const char *name, ttt_param what)
 {
     char scale[NAME_BYTES];
-    what.shape.type = t->params->products;
+    what.shape.type = t->params->weight_dtype;
     what.transposed = false;
     what.packed = true;
     add(t, name, what);
@@ -71,7 +71,7 @@ static void add_packed(table *t, const char *name, ttt_param what)
 static void add_matrix(table *t, const char *name, ttt_param what)
 {
     what.transposed = true;
-    if (t->params->products == HLO_TYPE_NONE) {
+    if (t->params->weight_dtype == HLO_TYPE_NONE) {
         add(t, name, what);
         return;
     }
@@ -246,7 +246,7 @@ static void walk(table *t)
     t->params->count = 0;
     t->params->elements = 0;
     t->layer = -1;
-    (t->params->products == HLO_TYPE_NONE ? add : add_packed)(
+    (t->params->weight_dtype == HLO_TYPE_NONE ? add : add_packed)(
         t, "model.embed_tokens.weight",
         (ttt_param){.shape = HLO_SHAPE(HLO_F32, c->vocab_size, c->hidden_size),
                     .init = TTT_INIT_NORMAL,
@@ -261,7 +261,7 @@ static void walk(table *t)
         matrix(t, "lm_head.weight", c->hidden_size, c->vocab_size, IN_SPEC);
 }
 
-static ttt_params *make_table(const ttt_config *config, ttt_layout layout, hlo_type products,
+static ttt_params *make_table(const ttt_config *config, ttt_layout layout, hlo_type weight_dtype,
                               ttt_error *error)
 {
     if (!ttt_config_check(config, error))
@@ -270,7 +270,7 @@ static ttt_params *make_table(const ttt_config *config, ttt_layout layout, hlo_t
     table t = {config, params, NULL, -1};
     if (params != NULL) {
         params->layout = layout;
-        params->products = products;
+        params->weight_dtype = weight_dtype;
         walk(&t);
         size_t count = (size_t)params->count; /* names stand behind the list */
         ttt_param *list = calloc(count, sizeof *list + NAME_BYTES);
@@ -291,13 +291,14 @@ ttt_params *ttt_params_new(const ttt_config *config, ttt_layout layout, ttt_erro
     return make_table(config, layout, HLO_TYPE_NONE, error);
 }
 
-ttt_params *ttt_params_packed(const ttt_config *config, hlo_type products, ttt_error *error)
+ttt_params *ttt_params_packed(const ttt_config *config, hlo_type weight_dtype, ttt_error *error)
 {
-    if (products != HLO_F32 && products != HLO_BF16 && products != HLO_S8) {
-        ttt__fail(error, "weights are packed as f32, bf16 or s8, not %s", hlo_type_name(products));
+    if (weight_dtype != HLO_F32 && weight_dtype != HLO_BF16 && weight_dtype != HLO_S8) {
+        ttt__fail(error, "weights are packed as f32, bf16 or s8, not %s",
+                  hlo_type_name(weight_dtype));
         return NULL;
     }
-    return make_table(config, TTT_SEPARATE, products, error);
+    return make_table(config, TTT_SEPARATE, weight_dtype, error);
 }
 
 void ttt_params_free(ttt_params *params)

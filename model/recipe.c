@@ -5,8 +5,7 @@
 
 #include <string.h>
 
-/* ---- fields ------------------------------------------------------------------------------------
- */
+/* ---- fields ---------------------------------------------------------------------------------- */
 
 /* Steps are counted in s32 and rates computed from them in f32, which counts to 2^24 exactly. */
 #define MOST_STEPS ((double)(1 << 24))
@@ -71,8 +70,7 @@ bool ttt_recipe_check(const ttt_recipe *recipe, ttt_error *error)
     return true;
 }
 
-/* ---- presets -----------------------------------------------------------------------------------
- */
+/* ---- presets --------------------------------------------------------------------------------- */
 
 typedef struct preset {
     const char *name;
@@ -133,8 +131,7 @@ bool ttt_recipe_preset(ttt_recipe *recipe, const char *name, const char *mixer, 
     return true;
 }
 
-/* ---- JSON --------------------------------------------------------------------------------------
- */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 char *ttt_recipe_text(const ttt_recipe *recipe, ttt_error *error)
 {

@@ -11,8 +11,7 @@
 bool ttt__fail(ttt_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool ttt__no_memory(ttt_error *error);
 
-/* ---- records of named fields: fields.c ---------------------------------------------------------
- */
+/* ---- records of named fields: fields.c ------------------------------------------------------- */
 
 typedef enum ttt__kind {
     TTT__INT,  /* int64_t */
@@ -52,8 +51,7 @@ bool ttt__fields_put(const void *record, const ttt__field *fields, size_t count,
 char *ttt__fields_dump(const void *record, const ttt__field *fields, size_t count, json_t *object,
                        bool ok, ttt_error *error);
 
-/* ---- configurations: config.c ------------------------------------------------------------------
- */
+/* ---- configurations: config.c ---------------------------------------------------------------- */
 
 /* The mixer is the first. */
 const ttt__field *ttt__config_fields(size_t *count);
@@ -62,18 +60,16 @@ void ttt__config_defaults(ttt_config *config, ttt_mixer mixer);
 /* Contradictions between the fields of a learner, and whether it is the paper's but for its
  * ablations: config_learner.c. */
 bool ttt__learner_check(const ttt_config *config, ttt_error *error);
-bool ttt__learner_published(const ttt_config *config);
+bool ttt__learner_is_paper_form(const ttt_config *config);
 
-/* ---- parameters: params.c ----------------------------------------------------------------------
- */
+/* ---- parameters: params.c -------------------------------------------------------------------- */
 
 enum { TTT__NAME = 96 };
 /* The parameter as files have it: of a stacked one, layer `layer` alone, whose name goes into
  * `name`; any other is itself. */
 ttt_param ttt__param_layer(const ttt_param *param, int64_t layer, char name[TTT__NAME]);
 
-/* ---- JSON and files: json.c --------------------------------------------------------------------
- */
+/* ---- JSON and files: json.c ------------------------------------------------------------------ */
 
 /* Strict JSON of limited size and depth; `what` names it in errors. NULL on error. */
 json_t *ttt__json_load(const char *text, size_t size, size_t most_bytes, int most_depth,
@@ -91,8 +87,7 @@ bool ttt__file_write(ttt__new_file *file, const void *bytes, size_t size, ttt_er
 /* Moves it into place when `keep`, else removes it; frees what it holds either way. */
 bool ttt__file_close(ttt__new_file *file, bool keep, ttt_error *error);
 
-/* ---- tensors: safetensors.c --------------------------------------------------------------------
- */
+/* ---- tensors: safetensors.c ------------------------------------------------------------------ */
 
 /* A file in memory, or a block of ours. */
 typedef struct ttt__block {

@@ -18,8 +18,7 @@ typedef struct builder {
     hlo_val *gradients; /* room for one of each parameter */
 } builder;
 
-/* ---- arguments ---------------------------------------------------------------------------------
- */
+/* ---- arguments ------------------------------------------------------------------------------- */
 
 static void lay_out(int n, const ttt_train_options *o, ttt_train_args *at)
 {
@@ -95,8 +94,7 @@ static hlo_val whole_argument(hlo_graph *g, const char *name, hlo_shape shape)
     return v;
 }
 
-/* ---- loss and gradients ------------------------------------------------------------------------
- */
+/* ---- loss and gradients ---------------------------------------------------------------------- */
 
 /* Weights with those of masked labels set to 0; null when all count alike. */
 static hlo_val label_weights(hlo_graph *g, const ttt_recipe *recipe, hlo_val labels,
@@ -204,8 +202,7 @@ static void all_parts(hlo_graph *g, const builder *b, const hlo_val in[N_INPUTS]
     one_part(g, b, flat, figures);
 }
 
-/* ---- the program -------------------------------------------------------------------------------
- */
+/* ---- the program ----------------------------------------------------------------------------- */
 
 /* Results that every device has whole. */
 static void whole_result(hlo_graph *g, const char *name, hlo_val v, int place)

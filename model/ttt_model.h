@@ -37,8 +37,7 @@ typedef struct ttt_error {
     char message[512]; /* one line that says what to do */
 } ttt_error;
 
-/* ---- configuration -----------------------------------------------------------------------------
- */
+/* ---- configuration --------------------------------------------------------------------------- */
 
 typedef enum ttt_mixer {
     TTT_MIXER_LINEAR,           /* "ttt_linear" */
@@ -163,8 +162,7 @@ char *ttt_config_text(const ttt_config *config, ttt_error *error); /* the caller
 bool ttt_config_read(ttt_config *config, const char *path, ttt_error *error);
 bool ttt_config_write(const ttt_config *config, const char *path, ttt_error *error);
 
-/* ---- parameters --------------------------------------------------------------------------------
- */
+/* ---- parameters ------------------------------------------------------------------------------ */
 
 typedef enum ttt_init {
     TTT_INIT_ZEROS,
@@ -206,7 +204,7 @@ typedef struct ttt_params {
     int count;
     int64_t elements;
     ttt_layout layout;
-    hlo_type products; /* the type of packed matrices; none: they are not packed */
+    hlo_type weight_dtype; /* the type of packed matrices; none: they are not packed */
 } ttt_params;
 
 ttt_params *ttt_params_new(const ttt_config *config, ttt_layout layout, ttt_error *error);
@@ -215,7 +213,7 @@ ttt_params *ttt_params_new(const ttt_config *config, ttt_layout layout, ttt_erro
  * or s8, the latter with a factor for each row. They are a network's weights as it runs, not as it
  * is trained.
  */
-ttt_params *ttt_params_packed(const ttt_config *config, hlo_type products, ttt_error *error);
+ttt_params *ttt_params_packed(const ttt_config *config, hlo_type weight_dtype, ttt_error *error);
 void ttt_params_free(ttt_params *params);
 /* Index of the parameter with that name; -1 when there is none. */
 int ttt_params_find(const ttt_params *params, const char *name);
@@ -230,8 +228,7 @@ int ttt_params_find(const ttt_params *params, const char *name);
 void ttt_init_block(const ttt_param *param, uint64_t seed, const int64_t *start,
                     const int64_t *limit, float *out);
 
-/* ---- graphs ------------------------------------------------------------------------------------
- */
+/* ---- graphs ---------------------------------------------------------------------------------- */
 
 /* What the backward pass keeps of a block; the rest it computes again. */
 typedef enum ttt_remat {
@@ -254,12 +251,12 @@ typedef struct ttt_net {
     ttt_remat remat;
     /* Sums over the lanes of a head as products with a matrix of ones: on a TPU, where products
      * cost next to nothing and sums along a row do not. */
-    bool matrix_sums;
+    bool row_sums_as_matmul;
     /* Operations written by hand in place of parts of the graph, by the names and contracts of
      * kernels/ttt_kernels.h: for programs that run where their handlers are registered. */
-    bool call_step;    /* "ttt_step", where the learner is the paper's */
-    bool call_scan;    /* "ttt_scan" and its gradient, the same */
-    bool call_product; /* "ttt_product", of packed matrices and one token a sequence */
+    bool use_step_kernel;    /* "ttt_step", where the learner is the paper's */
+    bool use_scan_kernel;    /* "ttt_scan" and its gradient, the same */
+    bool use_product_kernel; /* "ttt_product", of packed matrices and one token a sequence */
     /* On a mesh: the axes that sequences are split over, "data+fsdp"; NULL: they are not. */
     const char *batch_axes;
     /* The axis that times are split over, "time"; NULL: they are not. Learners then work as a
@@ -323,11 +320,10 @@ hlo_val ttt_loss(hlo_graph *g, const ttt_net *net, const ttt_input *in, const tt
 hlo_val ttt_losses(hlo_graph *g, const ttt_net *net, const ttt_input *in, hlo_val labels,
                    ttt_diagnostics *diagnostics);
 
-/* ---- one token at a time -----------------------------------------------------------------------
- */
+/* ---- one token at a time --------------------------------------------------------------------- */
 
 /* One array of what a sequence carries from token to token. */
-typedef struct ttt_state_part {
+typedef struct ttt_state_entry {
     /*
      * "position" s32 [batch], the number of tokens so far; for learners "place", those of this
      * mini-batch so far; then for each layer "layers.3.W1", stacked "layers.*.W1", what learners
@@ -336,11 +332,11 @@ typedef struct ttt_state_part {
      */
     const char *name;
     hlo_shape shape; /* [batch, …], stacked [layers, batch, …] */
-} ttt_state_part;
+} ttt_state_entry;
 
 /* All of them, for sequences that go on side by side, each at its own position. */
 typedef struct ttt_state_table {
-    ttt_state_part *list;
+    ttt_state_entry *list;
     int count;
     int64_t batch;
     ttt_layout layout;
@@ -357,17 +353,17 @@ void ttt_state_table_start(hlo_graph *g, const ttt_net *net, const ttt_state_tab
                            hlo_val *values);
 /* The primal form: one token of each sequence, s32 [batch], to the logits of the next, [batch,
  * vocab]; `values` move on. */
-hlo_val ttt_step(hlo_graph *g, const ttt_net *net, const ttt_state_table *states, hlo_val tokens,
-                 hlo_val *values);
+hlo_val ttt_decode_step(hlo_graph *g, const ttt_net *net, const ttt_state_table *states,
+                        hlo_val tokens, hlo_val *values);
 /*
  * The dual form from where sequences are: s32 [batch, time] tokens of each, to the logits that
  * follow the last, [batch, vocab]; `values` move on. Learners take whole mini-batches, from the
  * start of one: "place" is 0 before and after.
  */
-hlo_val ttt_extend(hlo_graph *g, const ttt_net *net, const ttt_state_table *states, hlo_val tokens,
-                   hlo_val *values);
+hlo_val ttt_prefill(hlo_graph *g, const ttt_net *net, const ttt_state_table *states, hlo_val tokens,
+                    hlo_val *values);
 /* The same, to the loss of each token, f32 [batch, time]. */
-hlo_val ttt_extend_losses(hlo_graph *g, const ttt_net *net, const ttt_state_table *states,
-                          hlo_val tokens, hlo_val labels, hlo_val *values);
+hlo_val ttt_prefill_losses(hlo_graph *g, const ttt_net *net, const ttt_state_table *states,
+                           hlo_val tokens, hlo_val labels, hlo_val *values);
 
 #endif

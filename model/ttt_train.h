@@ -24,8 +24,7 @@
 
 #include "model/ttt_model.h"
 
-/* ---- recipes -----------------------------------------------------------------------------------
- */
+/* ---- recipes --------------------------------------------------------------------------------- */
 
 /* How a network is trained. Names are those of --set and of JSON. */
 typedef struct ttt_recipe {
@@ -66,8 +65,7 @@ char *ttt_recipe_text(const ttt_recipe *recipe, ttt_error *error);
  * is not changed; unknown fields are refused by name. */
 bool ttt_recipe_parse(ttt_recipe *recipe, const char *json, size_t size, ttt_error *error);
 
-/* ---- the optimiser, for gradients from anywhere ------------------------------------------------
- */
+/* ---- the optimiser, for gradients from anywhere ---------------------------------------------- */
 
 /* f32 scalars from the number of steps done, an s32 scalar: the learning rate; and what the inner
  * rates are multiplied by so that the base rate grows to `base`, rounded to bf16 as in the
@@ -102,8 +100,7 @@ ttt_train_report ttt_optimize(hlo_graph *g, const ttt_recipe *recipe, const ttt_
                               const hlo_val *gradients, hlo_val loss, hlo_val limits,
                               ttt_train_state *state);
 
-/* ---- the training step -------------------------------------------------------------------------
- */
+/* ---- the training step ----------------------------------------------------------------------- */
 
 typedef struct ttt_train_options {
     /* The batch is cut into so many parts, which go through the network one after another; the

@@ -10,8 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- arrays of flax ----------------------------------------------------------------------------
- */
+/* ---- arrays of flax -------------------------------------------------------------------------- */
 
 enum { ARRAY_EXT = 1, MOST_PATH = 16 };
 
@@ -133,8 +132,7 @@ static bool join_chunks(ttt_tensors *tensors, msgpack m, hlo_shape *shape, const
     return true;
 }
 
-/* ---- the stream --------------------------------------------------------------------------------
- */
+/* ---- the stream ------------------------------------------------------------------------------ */
 
 /* The path joined by slashes, without leading "params". `wanted` is false for what is no
  * parameter. */
@@ -219,8 +217,7 @@ ttt_tensors *ttt_jax_open(const char *path, ttt_error *error)
     return NULL;
 }
 
-/* ---- names and layouts -------------------------------------------------------------------------
- */
+/* ---- names and layouts ----------------------------------------------------------------------- */
 
 static const struct {
     const char *ours, *theirs;
@@ -296,8 +293,7 @@ bool ttt__jax_layout_of(const ttt_param *param, char name[TTT__JAX_NAME], ttt__j
     return true;
 }
 
-/* ---- configuration from shapes -----------------------------------------------------------------
- */
+/* ---- configuration from shapes --------------------------------------------------------------- */
 
 /* Dimension `dim` of a tensor of that rank; 0 when there is no such tensor. */
 static int64_t dim_of(const ttt_tensors *tensors, const char *name, int rank, int dim)

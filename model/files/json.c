@@ -77,8 +77,7 @@ char *ttt__read_file(const char *path, size_t most_bytes, size_t *size, ttt_erro
     return bytes;
 }
 
-/* ---- new files ---------------------------------------------------------------------------------
- */
+/* ---- new files ------------------------------------------------------------------------------- */
 
 /* A name beside the file that nobody has: the process and a number of tries make it so. */
 static bool open_temporary(ttt__new_file *file)

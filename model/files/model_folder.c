@@ -6,8 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- the writer --------------------------------------------------------------------------------
- */
+/* ---- the writer ------------------------------------------------------------------------------ */
 
 struct ttt_writer {
     ttt__new_file file;
@@ -122,8 +121,7 @@ bool ttt_writer_finish(ttt_writer *writer, bool keep, ttt_error *error)
     return ok;
 }
 
-/* ---- layouts -----------------------------------------------------------------------------------
- */
+/* ---- layouts --------------------------------------------------------------------------------- */
 
 /* [rows, columns] to [columns, rows], in tiles that stay in the cache. */
 static void transpose(const float *in, int64_t rows, int64_t columns, float *out)
@@ -175,8 +173,7 @@ void ttt_param_to_file(const ttt_param *param, const float *in, float *out)
     }
 }
 
-/* ---- reading parameters ------------------------------------------------------------------------
- */
+/* ---- reading parameters ---------------------------------------------------------------------- */
 
 /* What is in the file for a parameter. */
 typedef struct source {
@@ -385,8 +382,7 @@ bool ttt_params_load(const ttt_params *params, int index, const ttt_tensors *ten
                                  error);
 }
 
-/* ---- writing parameters ------------------------------------------------------------------------
- */
+/* ---- writing parameters ---------------------------------------------------------------------- */
 
 enum { MOST_SHARDS = 4096 };
 

@@ -19,8 +19,7 @@ static const struct {
     {"U16", HLO_U16}, {"U8", HLO_U8},   {"BOOL", HLO_PRED},
 };
 
-/* ---- the header's JSON -------------------------------------------------------------------------
- */
+/* ---- the header's JSON ----------------------------------------------------------------------- */
 
 typedef struct reader {
     const char *at, *end;
@@ -209,8 +208,7 @@ static bool read_numbers(reader *r, int64_t *values, int most, int *count)
     return take(r, ']') || bad(r, "a list has no end");
 }
 
-/* ---- entries -----------------------------------------------------------------------------------
- */
+/* ---- entries --------------------------------------------------------------------------------- */
 
 typedef struct entry {
     hlo_shape shape;
@@ -341,8 +339,7 @@ static bool read_header(ttt_tensors *tensors, reader *r, const char *data, size_
     return r->at == r->end || bad(r, "something follows it");
 }
 
-/* ---- placement ---------------------------------------------------------------------------------
- */
+/* ---- placement ------------------------------------------------------------------------------- */
 
 static int by_place(const void *a, const void *b)
 {

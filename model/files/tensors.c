@@ -12,8 +12,7 @@
 
 enum { MOST_INDEX_BYTES = 64 << 20, MOST_INDEX_DEPTH = 8, MOST_SHARDS = 4096 };
 
-/* ---- the container -----------------------------------------------------------------------------
- */
+/* ---- the container --------------------------------------------------------------------------- */
 
 ttt_tensors *ttt__tensors_new(ttt_error *error)
 {
@@ -146,8 +145,7 @@ const ttt_tensor *ttt_tensors_find(const ttt_tensors *tensors, const char *name)
     return bsearch(&key, tensors->list, (size_t)tensors->count, sizeof key, by_name);
 }
 
-/* ---- opening -----------------------------------------------------------------------------------
- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* The error so far, with the file's name in front. */
 static bool in_file(const char *path, ttt_error *error)
@@ -286,8 +284,7 @@ ttt_tensors *ttt_tensors_open(const char *path, ttt_error *error)
     return tensors;
 }
 
-/* ---- element types -----------------------------------------------------------------------------
- */
+/* ---- element types --------------------------------------------------------------------------- */
 
 static float float_of_bits(uint32_t bits)
 {

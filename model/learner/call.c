@@ -5,7 +5,7 @@ enum { MOST = 6 + 4, BACK = MOST + 5 }; /* operands of both, for learners of two
 
 bool learner_can_call(hlo_graph *g, const learner *l, const learner_data *data)
 {
-    return l->call_scan && l->published && l->norm_scale.id != 0 && l->b[0].id != 0 &&
+    return l->use_scan_kernel && l->published && l->norm_scale.id != 0 && l->b[0].id != 0 &&
            data->fresh.id == 0 && hlo_type_of(g, data->k) == HLO_F32 &&
            hlo_dim(g, data->q, 3) == hlo_dim(g, data->k, 3);
 }

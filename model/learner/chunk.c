@@ -19,8 +19,7 @@
  */
 #include "model/learner/chunk.h"
 
-/* ---- the loops ---------------------------------------------------------------------------------
- */
+/* ---- the loops ------------------------------------------------------------------------------- */
 
 /* What goes into the forward loop, and what comes out of it. */
 enum {

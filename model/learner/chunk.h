@@ -10,8 +10,7 @@
 /* Of a chunk at most: the side of a matrix unit, and what is written out step by step. */
 enum { CHUNK_MAX_TOKENS = 128, CHUNK_MAX_STEPS = 8 };
 
-/* ---- small pieces ------------------------------------------------------------------------------
- */
+/* ---- small pieces ---------------------------------------------------------------------------- */
 
 /* Rows of an array within a loop. */
 hlo_val chunk_rows(hlo_graph *g, hlo_val x, int64_t from, int64_t to);
@@ -30,8 +29,7 @@ hlo_val chunk_after(hlo_graph *g, hlo_val z, hlo_val between, int64_t at, hlo_va
  * its own: less what comes from it by `part`, the gradients of its products. */
 hlo_val chunk_before(hlo_graph *g, hlo_val a, hlo_val between, int64_t at, hlo_val part);
 
-/* ---- the norm ----------------------------------------------------------------------------------
- */
+/* ---- the norm -------------------------------------------------------------------------------- */
 
 /* What the norm makes of products z, whose mean is 0. */
 typedef struct chunk_norm {
@@ -65,8 +63,7 @@ hlo_val chunk_through(hlo_graph *g, const hlo_val slopes[CHUNK_SLOPES], int64_t 
 void chunk_norm_inputs(hlo_graph *g, const chunk_norm *p, hlo_val a, hlo_val *d_pull,
                        hlo_val *d_square);
 
-/* ---- what goes in ------------------------------------------------------------------------------
- */
+/* ---- what goes in ---------------------------------------------------------------------------- */
 
 /* x with a further lane of 1 where there are biases. */
 hlo_val chunk_with_one(hlo_graph *g, const learner *l, hlo_val x);

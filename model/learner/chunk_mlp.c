@@ -49,8 +49,7 @@ typedef struct two_loop {
     hlo_val square;
 } two_loop;
 
-/* ---- forwards ----------------------------------------------------------------------------------
- */
+/* ---- forwards -------------------------------------------------------------------------------- */
 
 /* The sum over rows of x, in every row; nothing without biases. */
 static hlo_val bias_sum(hlo_graph *g, const two_loop *c, hlo_val x, hlo_type wide)
@@ -120,8 +119,7 @@ static void forward(hlo_graph *g, two_loop c, const hlo_val in[N_IN], hlo_val ou
     out[OUT_END + B2] = chunk_rows(g, out[OUT_END + B2], 0, 1);
 }
 
-/* ---- all times at once -------------------------------------------------------------------------
- */
+/* ---- all times at once ----------------------------------------------------------------------- */
 
 /* The first products of x, queries or keys, `mix` being how far keys move them. */
 static hlo_val first_products(hlo_graph *g, hlo_val x, hlo_val mix, const hlo_val *made,
@@ -151,8 +149,7 @@ static void give_on(hlo_graph *g, void *ctx, const hlo_val *in, hlo_val *out)
     out[OUT_X2] = hlo_convert(g, hlo_gelu(g, z1), narrow);
 }
 
-/* ---- backwards ---------------------------------------------------------------------------------
- */
+/* ---- backwards ------------------------------------------------------------------------------- */
 
 /* What the backward loop is given, carries on and finds; d_ are gradients. */
 enum {
@@ -345,8 +342,7 @@ static void backward(hlo_graph *g, void *ctx, const hlo_val *in, int n_in, const
         d_in[N_IN + i] = (hlo_val){0};
 }
 
-/* ---- all of it ---------------------------------------------------------------------------------
- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 hlo_val learner_chunked_mlp(hlo_graph *g, const learner *l, const learner_data *data,
                             learner_weights *state)

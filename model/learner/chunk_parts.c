@@ -4,15 +4,14 @@
 int64_t learner_chunk(const learner *l, int64_t n, int64_t size)
 {
     int64_t best = 1;
-    if (!l->matrix_sums || !l->published || l->norm_scale.id == 0)
+    if (!l->row_sums_as_matmul || !l->published || l->norm_scale.id == 0)
         return best;
     for (int64_t i = 2; i <= CHUNK_MAX_STEPS && i * size <= CHUNK_MAX_TOKENS; i++)
         best = n % i == 0 ? i : best;
     return best;
 }
 
-/* ---- small pieces ------------------------------------------------------------------------------
- */
+/* ---- small pieces ---------------------------------------------------------------------------- */
 
 hlo_val chunk_rows(hlo_graph *g, hlo_val x, int64_t from, int64_t to)
 {
@@ -62,8 +61,7 @@ hlo_val chunk_before(hlo_graph *g, hlo_val a, hlo_val between, int64_t at, hlo_v
                    chunk_product(g, "bhts,bhto->bhso", by, part, hlo_type_of(g, a)));
 }
 
-/* ---- the norm ----------------------------------------------------------------------------------
- */
+/* ---- the norm -------------------------------------------------------------------------------- */
 
 hlo_val chunk_pull(hlo_graph *g, const learner *l, hlo_val target)
 {
@@ -143,8 +141,7 @@ void chunk_norm_inputs(hlo_graph *g, const chunk_norm *p, hlo_val a, hlo_val *d_
     *d_square = hlo_reshape(g, sum, HLO_DIMS(hlo_dim(g, sum, 0), 1, hlo_dim(g, sum, 1)));
 }
 
-/* ---- what goes in ------------------------------------------------------------------------------
- */
+/* ---- what goes in ---------------------------------------------------------------------------- */
 
 /* By a product with a matrix that has one 1 a lane, which is exact: it fuses, and padding does not.
  */

@@ -4,8 +4,7 @@
  */
 #include "model/learner/internal.h"
 
-/* ---- small pieces ------------------------------------------------------------------------------
- */
+/* ---- small pieces ---------------------------------------------------------------------------- */
 
 hlo_val learner_per_head(hlo_graph *g, hlo_val v)
 {
@@ -34,7 +33,7 @@ hlo_val learner_mean(hlo_graph *g, hlo_val x, hlo_precision precision)
 /* The mean of each row, as a column or in every lane. */
 static hlo_val row_mean(hlo_graph *g, const learner *l, hlo_val v)
 {
-    if (!l->matrix_sums) {
+    if (!l->row_sums_as_matmul) {
         hlo_val sum = hlo_reduce_keep(g, HLO_REDUCE_ADD, v, HLO_DIMS(hlo_rank(g, v) - 1));
         return scaled(g, sum, 1.0 / (double)hlo_dim(g, v, -1));
     }
@@ -88,8 +87,7 @@ static hlo_val loss_gradient(hlo_graph *g, const learner *l, hlo_val res, hlo_va
     return hlo_mul(g, hlo_sub(g, hlo_sub(g, u, row_mean(g, l, u)), along), n.inverse);
 }
 
-/* ---- the model ---------------------------------------------------------------------------------
- */
+/* ---- the model ------------------------------------------------------------------------------- */
 
 hlo_val learner_target(hlo_graph *g, const learner *l, hlo_val k, hlo_val v)
 {
@@ -131,8 +129,7 @@ hlo_val learner_res_at_start(hlo_graph *g, const learner *l, hlo_val x)
     return x;
 }
 
-/* ---- state -------------------------------------------------------------------------------------
- */
+/* ---- state ----------------------------------------------------------------------------------- */
 
 static hlo_val for_each(hlo_graph *g, hlo_val v, int64_t batch)
 {
@@ -233,8 +230,7 @@ int learner_unpack_state(const learner *l, const hlo_val *list, learner_state *s
     return n;
 }
 
-/* ---- tokens through a state --------------------------------------------------------------------
- */
+/* ---- tokens through a state ------------------------------------------------------------------ */
 
 /* a times w; rows that are fresh times the start instead. */
 static hlo_val product(hlo_graph *g, hlo_val a, const char *spec, hlo_val w, hlo_val start,

@@ -44,8 +44,8 @@ typedef struct learner {
     bool dot_loss;     /* minus the product of f(key) with the value, not half a squared error */
     hlo_type products; /* what operands of products may be rounded to; none: nothing */
     bool published;    /* the paper's, but for ablations: what kernels and chunks are made for */
-    bool matrix_sums;  /* sums over lanes as products with a matrix of ones */
-    bool call_scan;    /* the kernel "ttt_scan" in place of the dual form, where it can be */
+    bool row_sums_as_matmul; /* sums over lanes as products with a matrix of ones */
+    bool use_scan_kernel;    /* the kernel "ttt_scan" in place of the dual form, where it can be */
 } learner;
 
 #define LEARNER_EPSILON 1e-6 /* of norms */

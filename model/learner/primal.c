@@ -34,8 +34,7 @@ static hlo_val pulled(hlo_graph *g, const learner_token *token, hlo_val sum, hlo
     return hlo_add(g, gated(g, token->decay, sum), gradient);
 }
 
-/* ---- descent -----------------------------------------------------------------------------------
- */
+/* ---- descent --------------------------------------------------------------------------------- */
 
 static hlo_val descend(hlo_graph *g, const learner *l, const learner_token *token,
                        learner_state *state, learner_weights *sums)
@@ -71,8 +70,7 @@ static hlo_val descend(hlo_graph *g, const learner *l, const learner_token *toke
     return x;
 }
 
-/* ---- rules that move weights once a mini-batch -------------------------------------------------
- */
+/* ---- rules that move weights once a mini-batch ----------------------------------------------- */
 
 /* What the end of a mini-batch is made of. */
 typedef struct ending {

@@ -20,8 +20,7 @@ static hlo_val scaled(hlo_graph *g, hlo_val v, double by)
     return hlo_mul(g, v, hlo_like(g, v, by));
 }
 
-/* ---- Muon --------------------------------------------------------------------------------------
- */
+/* ---- Muon ------------------------------------------------------------------------------------ */
 
 /* One over the norm, given its square. */
 static hlo_val inverse(hlo_graph *g, hlo_val square)
@@ -94,8 +93,7 @@ static void muon(hlo_graph *g, const learner *l, const learner_weights *sums, hl
         state->first = pull;
 }
 
-/* ---- Adam --------------------------------------------------------------------------------------
- */
+/* ---- Adam ------------------------------------------------------------------------------------ */
 
 /* An average of `old` and `new`, by the share of the old. */
 static hlo_val average(hlo_graph *g, hlo_val old, hlo_val new, double share)

@@ -42,8 +42,7 @@ static int fields_of(const pipeline *p)
     return p->resets ? FIELDS : FIELDS - 4;
 }
 
-/* ---- to ticks and back -------------------------------------------------------------------------
- */
+/* ---- to ticks and back ----------------------------------------------------------------------- */
 
 /* Arrays [·, m, D, P, H, …]: each device has its own group, span and heads. */
 static hlo_val placed(hlo_graph *g, const pipeline *p, hlo_val x)
@@ -111,8 +110,7 @@ static hlo_val ends_of(hlo_graph *g, const pipeline *p, hlo_val x)
     return hlo_reshape(g, x, HLO_DIMS(p->groups * p->sequences, heads, in, out));
 }
 
-/* ---- ticks -------------------------------------------------------------------------------------
- */
+/* ---- ticks ----------------------------------------------------------------------------------- */
 
 /* Where states [D P, H, …] live. */
 static hlo_val placed_state(hlo_graph *g, const pipeline *p, hlo_val x)

@@ -36,8 +36,7 @@ static hlo_val masked(hlo_graph *g, hlo_val seen, hlo_val scores)
     return hlo_select(g, seen, scores, hlo_like(g, scores, -1e30));
 }
 
-/* ---- a sequence --------------------------------------------------------------------------------
- */
+/* ---- a sequence ------------------------------------------------------------------------------ */
 
 /* Everything of a layer over time. A group is a key with its value and all queries that share it.
  */
@@ -169,8 +168,7 @@ static hlo_val from_the_start(hlo_graph *g, const net_layer *l, const mixer_head
     return net_dear(g, l->net, attend_all(g, &a));
 }
 
-/* ---- a sequence that goes on -------------------------------------------------------------------
- */
+/* ---- a sequence that goes on ----------------------------------------------------------------- */
 
 /* Each sequence's `now` [batch, times, groups, lanes] goes to its own position in `stored` [batch,
  * context, groups, lanes]: updates in place, one a sequence, where a select would write all of it
@@ -266,8 +264,7 @@ hlo_val mixer_attention(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val pos
     return mixer_output(g, l, x, z);
 }
 
-/* ---- one token ---------------------------------------------------------------------------------
- */
+/* ---- one token ------------------------------------------------------------------------------- */
 
 /* The state: what the shared projection's convolutions look back on, if they are there; keys and
  * values of all tokens so far. */
@@ -277,9 +274,9 @@ void mixer_attention_state(net_state_table *table, const ttt_config *c)
     hlo_shape stored =
         HLO_SHAPE(type, net_state_context(table), groups_of(c), c->hidden_size / c->n_heads);
     if (c->share_qk)
-        net_state_part(table, "qk_tail", HLO_SHAPE(type, c->conv_width - 1, c->hidden_size));
-    net_state_part(table, "keys", stored);
-    net_state_part(table, "values", stored);
+        net_state_array(table, "qk_tail", HLO_SHAPE(type, c->conv_width - 1, c->hidden_size));
+    net_state_array(table, "keys", stored);
+    net_state_array(table, "values", stored);
 }
 
 /* The kernel between q [batch, groups, share, lanes] and all stored keys, up to a factor that all

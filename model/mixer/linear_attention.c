@@ -28,8 +28,7 @@ static hlo_val features(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val pos
     return hlo_convert(g, phi, net_compute(l->net));
 }
 
-/* ---- a sequence --------------------------------------------------------------------------------
- */
+/* ---- a sequence ------------------------------------------------------------------------------ */
 
 /* A product whose operands are as products take them, and whose result is not rounded. */
 static hlo_val product(hlo_graph *g, const net_layer *l, const char *spec, hlo_val a, hlo_val b)
@@ -176,8 +175,7 @@ hlo_val mixer_linear_attention(hlo_graph *g, const net_layer *l, hlo_val x, hlo_
     return mixer_output(g, l, x, z);
 }
 
-/* ---- one token ---------------------------------------------------------------------------------
- */
+/* ---- one token ------------------------------------------------------------------------------- */
 
 /* The state: what the shared projection's convolutions look back on, if they are there; the sum of
  * k v^T; the sum of k, when normalised. */
@@ -186,10 +184,10 @@ void mixer_linear_attention_state(net_state_table *table, const ttt_config *c)
     hlo_type type = net_state_type(table);
     int64_t heads = c->n_heads, lanes = c->hidden_size / heads;
     if (c->share_qk)
-        net_state_part(table, "qk_tail", HLO_SHAPE(type, c->conv_width - 1, c->hidden_size));
-    net_state_part(table, "sum", HLO_SHAPE(type, heads, lanes, lanes));
+        net_state_array(table, "qk_tail", HLO_SHAPE(type, c->conv_width - 1, c->hidden_size));
+    net_state_array(table, "sum", HLO_SHAPE(type, heads, lanes, lanes));
     if (c->features == TTT_FEATURES_ELU)
-        net_state_part(table, "key_sum", HLO_SHAPE(type, heads, lanes));
+        net_state_array(table, "key_sum", HLO_SHAPE(type, heads, lanes));
 }
 
 /* *sum + x, in the wide type; *sum keeps its own. */

@@ -106,8 +106,7 @@ static hlo_val output(hlo_graph *g, const net_layer *l, hlo_val y, hlo_val gate)
                          net_compute(l->net));
 }
 
-/* ---- a sequence --------------------------------------------------------------------------------
- */
+/* ---- a sequence ------------------------------------------------------------------------------ */
 
 typedef struct scan {
     const net_layer *layer;
@@ -209,16 +208,15 @@ hlo_val mixer_mamba(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val positio
     return output(g, l, y, gate);
 }
 
-/* ---- one token ---------------------------------------------------------------------------------
- */
+/* ---- one token ------------------------------------------------------------------------------- */
 
 /* The state: what the convolution looks back on, and h. */
 void mixer_mamba_state(net_state_table *table, const ttt_config *c)
 {
     hlo_type type = net_state_type(table);
     int64_t channels = c->hidden_size * c->mamba_expand;
-    net_state_part(table, "x_tail", HLO_SHAPE(type, c->conv_width - 1, channels));
-    net_state_part(table, "h", HLO_SHAPE(type, c->mamba_state, channels));
+    net_state_array(table, "x_tail", HLO_SHAPE(type, c->conv_width - 1, channels));
+    net_state_array(table, "h", HLO_SHAPE(type, c->mamba_state, channels));
 }
 
 hlo_val mixer_mamba_step(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position,

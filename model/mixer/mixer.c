@@ -56,7 +56,8 @@ mixer_heads mixer_project(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val *
                        : projected(g, l, "k_proj.weight", x);
     if (shared)
         q = net_causal_conv(g, l, conv_q, q, tail);
-    if (shared && l->net->matrix_sums) { /* convolutions by rows, whatever comes after takes */
+    if (shared &&
+        l->net->row_sums_as_matmul) { /* convolutions by rows, whatever comes after takes */
         q = hlo_row_major(g, q);
         k = hlo_row_major(g, k);
     }
@@ -125,7 +126,7 @@ hlo_val mixer_rotate(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val positi
     double theta = l->net->config->rope_theta;
     if (theta == 0)
         return x;
-    if (!l->net->matrix_sums || hlo_rank(g, x) != 4)
+    if (!l->net->row_sums_as_matmul || hlo_rank(g, x) != 4)
         return hlo_rope(g, x, position, theta, true);
     hlo_val angle = mixer_angles(g, l, position); /* [(batch,) time, lanes] */
     const hlo_shape *s = hlo_shape_of(g, angle);

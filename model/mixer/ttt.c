@@ -5,8 +5,7 @@
 
 #include <stdio.h>
 
-/* ---- what the learner is given -----------------------------------------------------------------
- */
+/* ---- what the learner is given --------------------------------------------------------------- */
 
 static const char *const weight_names[] = {"W1", "W2", "W3", "W4"};
 static const char *const bias_names[] = {"b1", "b2", "b3", "b4"};
@@ -44,9 +43,9 @@ static learner learner_of(hlo_graph *g, const net_layer *l)
                     .momentum = c->inner_momentum,
                     .dot_loss = c->inner_loss == TTT_LOSS_DOT,
                     .products = net_compute(l->net),
-                    .published = ttt__learner_published(c),
-                    .matrix_sums = l->net->matrix_sums,
-                    .call_scan = l->net->call_scan};
+                    .published = ttt__learner_is_paper_form(c),
+                    .row_sums_as_matmul = l->net->row_sums_as_matmul,
+                    .use_scan_kernel = l->net->use_scan_kernel};
     for (int i = 0; i < fixed; i++)
         layer_of(g, l, i, &made.fixed_w[i], &made.fixed_b[i]);
     for (int i = 0; i < made.n_layers; i++)
@@ -75,13 +74,12 @@ static hlo_val unit(hlo_graph *g, const net_layer *l, hlo_val x)
     return hlo_convert(g, y, hlo_type_of(g, x));
 }
 
-/* ---- a sequence --------------------------------------------------------------------------------
- */
+/* ---- a sequence ------------------------------------------------------------------------------ */
 
 /* Queries and keys are turned after they were cut: products take them in that order anyway. */
 static bool turns_pieces(const net_layer *l)
 {
-    return l->net->matrix_sums && l->net->config->rope_theta != 0;
+    return l->net->row_sums_as_matmul && l->net->config->rope_theta != 0;
 }
 
 /* Everything of a layer over time. */
@@ -437,8 +435,7 @@ hlo_val mixer_ttt(hlo_graph *g, const net_layer *l, hlo_val x, hlo_val position,
     return mixer_output(g, l, x, z);
 }
 
-/* ---- one token ---------------------------------------------------------------------------------
- */
+/* ---- one token ------------------------------------------------------------------------------- */
 
 /* Parts like the learner's weights and biases, by their names and what follows those. */
 static void weight_parts(net_state_table *table, const ttt_config *c, const char *after)
@@ -450,9 +447,9 @@ static void weight_parts(net_state_table *table, const ttt_config *c, const char
         bool bias = i >= layers;
         char name[24];
         snprintf(name, sizeof name, "%s%s", (bias ? bias_names : weight_names)[layer], after);
-        net_state_part(table, name,
-                       HLO_SHAPE(type, c->n_heads, bias ? 1 : ttt_learner_in(c, layer),
-                                 ttt_learner_out(c, layer)));
+        net_state_array(table, name,
+                        HLO_SHAPE(type, c->n_heads, bias ? 1 : ttt_learner_in(c, layer),
+                                  ttt_learner_out(c, layer)));
     }
 }
 
@@ -461,8 +458,8 @@ static void weight_parts(net_state_table *table, const ttt_config *c, const char
 void mixer_ttt_state(net_state_table *table, const ttt_config *c)
 {
     if (c->share_qk)
-        net_state_part(table, "qk_tail",
-                       HLO_SHAPE(net_state_type(table), c->conv_width - 1, c->hidden_size));
+        net_state_array(table, "qk_tail",
+                        HLO_SHAPE(net_state_type(table), c->conv_width - 1, c->hidden_size));
     hlo_shape number = HLO_SHAPE(net_state_type(table), c->n_heads, 1, 1);
     weight_parts(table, c, "");
     if (c->inner_momentum)
@@ -470,10 +467,10 @@ void mixer_ttt_state(net_state_table *table, const ttt_config *c)
     if (c->inner_optimizer == TTT_INNER_ADAM) {
         weight_parts(table, c, "_first");
         weight_parts(table, c, "_second");
-        net_state_part(table, "steps", number);
+        net_state_array(table, "steps", number);
     }
     if (c->inner_momentum && c->inner_optimizer == TTT_INNER_MUON)
-        net_state_part(table, "momentum_sum", number);
+        net_state_array(table, "momentum_sum", number);
     weight_parts(table, c, "_sum");
 }
 
@@ -503,7 +500,7 @@ hlo_val mixer_ttt_ends(hlo_graph *g, const ttt_config *c, hlo_val position)
 static bool calls_step(const net_layer *l)
 {
     const ttt_config *c = l->net->config;
-    return l->net->call_step && ttt__learner_published(c) && c->mini_batch_size > 0 &&
+    return l->net->use_step_kernel && ttt__learner_is_paper_form(c) && c->mini_batch_size > 0 &&
            c->inner_norm && c->inner_bias && c->learnable_lr && l->rate_scale.id == 0 &&
            net_wide(l->net) == HLO_F32;
 }

@@ -105,7 +105,7 @@ static void step(hlo_graph *g, void *ctx, hlo_val time, const hlo_val *carry, co
         next[i] = carry[i];
     if (s->b->desc->resets)
         reset_states(g, s, x[1], next);
-    y[0] = ttt_step(g, &s->b->net, s->states, x[0], next);
+    y[0] = ttt_decode_step(g, &s->b->net, s->states, x[0], next);
 }
 
 static hlo_val scan_tokens(building *b, const ttt_state_table *states, hlo_val *values)
@@ -264,11 +264,11 @@ static void go_on(building *b, const ttt_state_table *states, hlo_val *values)
         labels = sequence_param(b, "labels", HLO_S32);
     memcpy(moved, values, (size_t)states->count * sizeof *moved);
     if (desc->kind == TTT_PROGRAM_DECODE)
-        result = ttt_step(g, &b->net, states, tokens, moved);
+        result = ttt_decode_step(g, &b->net, states, tokens, moved);
     else if (desc->kind == TTT_PROGRAM_EXTEND)
-        result = ttt_extend(g, &b->net, states, tokens, moved);
+        result = ttt_prefill(g, &b->net, states, tokens, moved);
     else
-        result = ttt_extend_losses(g, &b->net, states, tokens, labels, moved);
+        result = ttt_prefill_losses(g, &b->net, states, tokens, labels, moved);
     if (desc->kind == TTT_PROGRAM_STREAM)
         ttt_graph_result(b->graph, "losses", result, HLO_SPEC(NULL));
     else
@@ -477,10 +477,10 @@ pjrt_status *ttt_build_graph(const ttt_program_desc *desc, const ttt_config *con
                       .values = b.values,
                       .compute = desc->compute,
                       .remat = desc->remat,
-                      .matrix_sums = desc->form == TTT_FORM_MATRIX,
-                      .call_step = (desc->calls & TTT_KERNEL_STEP) != 0,
-                      .call_scan = calls_scan(desc),
-                      .call_product = (desc->calls & TTT_KERNEL_PRODUCT) != 0,
+                      .row_sums_as_matmul = desc->form == TTT_FORM_MATRIX,
+                      .use_step_kernel = (desc->calls & TTT_KERNEL_STEP) != 0,
+                      .use_scan_kernel = calls_scan(desc),
+                      .use_product_kernel = (desc->calls & TTT_KERNEL_PRODUCT) != 0,
                       .batch_axes = b.batch.axes[0],
                       .time_axis = b.batch.axes[1]};
     pjrt_status *st = b.values == NULL ? PJRT_NO_MEMORY(call) : build(&b);

@@ -268,7 +268,7 @@ typedef enum ttt_program_kind {
 typedef enum ttt_form {
     TTT_FORM_DUAL,   /* whole mini-batches; on a TPU the third */
     TTT_FORM_PRIMAL, /* token by token */
-    TTT_FORM_MATRIX, /* whole mini-batches, as matrix_sums of ttt_net has it: for TPUs */
+    TTT_FORM_MATRIX, /* whole mini-batches, as row_sums_as_matmul of ttt_net has it: for TPUs */
 } ttt_form;
 
 /*

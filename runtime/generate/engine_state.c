@@ -39,7 +39,7 @@ static int list_parts(const ttt_engine *e, const ttt_state_about *about, ttt__st
 {
     int count = 0;
     for (int i = 0; i < e->parts->count; i++) {
-        const ttt_state_part *part = &e->parts->list[i];
+        const ttt_state_entry *part = &e->parts->list[i];
         if (shared(part->name) || left_out(e, about, part->name))
             continue;
         parts[count] = (ttt__state_array){.name = part->name, .shape = part->shape};
@@ -180,7 +180,7 @@ static void fill(const ttt_state *state, const char *name, void *values)
 static pjrt_status *upload(const ttt_engine *e, const ttt_state *state, ttt_array **one)
 {
     for (int i = 0; i < e->parts->count; i++) {
-        const ttt_state_part *part = &e->parts->list[i];
+        const ttt_state_entry *part = &e->parts->list[i];
         void *values = calloc((size_t)hlo_shape_elements(&part->shape), 4);
         if (values == NULL)
             return PJRT_NO_MEMORY(call);

@@ -208,8 +208,7 @@ static void contradictions(void **state)
     ASSERT_CONTAINS(error.message, "hidden_size");
 }
 
-/* ---- config.json -------------------------------------------------------------------------------
- */
+/* ---- config.json ----------------------------------------------------------------------------- */
 
 static void there_and_back(void **state)
 {

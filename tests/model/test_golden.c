@@ -136,8 +136,7 @@ static float *stacked_values(const ttt_params *separate, const ttt_param *p)
     return values;
 }
 
-/* ---- running -----------------------------------------------------------------------------------
- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 typedef struct run {
     ttt_params *params, *separate;

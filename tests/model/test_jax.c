@@ -5,8 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- a writer of msgpack, just large enough ----------------------------------------------------
- */
+/* ---- a writer of msgpack, just large enough -------------------------------------------------- */
 
 typedef struct text {
     unsigned char bytes[1 << 18];
@@ -139,8 +138,7 @@ static ttt_tensors *parse(const text *t, ttt_error *error)
     return NULL;
 }
 
-/* ---- a whole train state -----------------------------------------------------------------------
- */
+/* ---- a whole train state --------------------------------------------------------------------- */
 
 enum { C = 8, I = 12, V = 11, NH = 2, D = 4, B = 4 };
 

@@ -34,8 +34,7 @@ static const network networks[] = {
 };
 enum { N_NETWORKS = sizeof networks / sizeof *networks };
 
-/* ---- a program ---------------------------------------------------------------------------------
- */
+/* ---- a program ------------------------------------------------------------------------------- */
 
 /* A network whose parameters are cut out of one argument. */
 typedef struct program {
@@ -174,8 +173,7 @@ static void finish_program(program *p, const char *name, float *out, size_t n, s
     ttt_params_free(p->params);
 }
 
-/* ---- one token after another -------------------------------------------------------------------
- */
+/* ---- one token after another ----------------------------------------------------------------- */
 
 typedef struct stepping {
     program *p;
@@ -196,7 +194,7 @@ static void one_step(hlo_graph *g, void *ctx, hlo_val number, const hlo_val *car
         next[i] = s->resets ? hlo_select(g, hlo_reshape(g, in[1], dims), s->start[i], carry[i])
                             : carry[i];
     }
-    out[0] = ttt_step(g, &s->p->net, s->states, in[0], next);
+    out[0] = ttt_decode_step(g, &s->p->net, s->states, in[0], next);
 }
 
 /* Logits [batch, time, vocab]. */
@@ -277,8 +275,7 @@ static void forms_are_near_in_bf16(void **state)
         compare_forms(&networks[each[i]], 150, HLO_BF16, true, 0.04);
 }
 
-/* ---- gradients ---------------------------------------------------------------------------------
- */
+/* ---- gradients ------------------------------------------------------------------------------- */
 
 /* A direction for parameter i, with numbers of all signs. */
 static hlo_val direction(program *p, int i)
@@ -386,8 +383,7 @@ static void gradients_are_those_of_differences(void **state)
     compare_slopes(&networks[0], 1300, true);
 }
 
-/* ---- the client --------------------------------------------------------------------------------
- */
+/* ---- the client ------------------------------------------------------------------------------ */
 
 static int open_client(void **state)
 {

@@ -18,8 +18,7 @@ static ttt_recipe preset(const char *name, const char *mixer)
     return recipe;
 }
 
-/* ---- running -----------------------------------------------------------------------------------
- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 enum { DEVICES = 4 };
 static pjrt_client *client;
@@ -98,8 +97,7 @@ static void free_buffers(pjrt_buffer **buffers, int n)
     }
 }
 
-/* ---- schedules ---------------------------------------------------------------------------------
- */
+/* ---- schedules ------------------------------------------------------------------------------- */
 
 /* Programs from the step count to one number. */
 typedef hlo_val (*of_step)(hlo_graph *g, const ttt_recipe *recipe, hlo_val step);
@@ -185,8 +183,7 @@ static void base_rate_grows(void **state)
     assert_true(have[0] == 1 && have[1] == 1);
 }
 
-/* ---- the update, on plain arrays ---------------------------------------------------------------
- */
+/* ---- the update, on plain arrays ------------------------------------------------------------- */
 
 enum { ARRAYS = 3, MOST = 6 };
 static ttt_param plain_list[ARRAYS] = {
@@ -445,8 +442,7 @@ static void updates_are_in_place(void **state)
     assert_true((double)stats.temp < 1.2 * BYTES);
 }
 
-/* ---- whole steps -------------------------------------------------------------------------------
- */
+/* ---- whole steps ----------------------------------------------------------------------------- */
 
 enum { VOCAB = 11, TIME = 8, SEQUENCES = 8, BATCH = SEQUENCES * TIME, STEPS = 3, MASKED = 5 };
 
@@ -705,8 +701,7 @@ static void end_training(trainer *t)
     ttt_params_free(t->params);
 }
 
-/* ---- all ways are the same ---------------------------------------------------------------------
- */
+/* ---- all ways are the same ------------------------------------------------------------------- */
 
 /* The array of `t` that has the separate parameter `name`, and where in it: of a stacked one the
  * layer's place. */
@@ -887,8 +882,7 @@ static void it_learns(void **state)
     assert_true(first > 2.3 && last < 1.6);
 }
 
-/* ---- what is refused ---------------------------------------------------------------------------
- */
+/* ---- what is refused ------------------------------------------------------------------------- */
 
 static void refused_step(const char *mixer, const ttt_recipe *recipe, int64_t accumulation,
                          const char *part)

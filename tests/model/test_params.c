@@ -147,8 +147,7 @@ static void shardings(void **state)
     ttt_params_free(params);
 }
 
-/* ---- initial values ----------------------------------------------------------------------------
- */
+/* ---- initial values -------------------------------------------------------------------------- */
 
 static void moments(const float *x, size_t count, double *mean, double *deviation, double *most)
 {
@@ -288,8 +287,7 @@ static void starts_of_a_network(void **state)
     ttt_params_free(params);
 }
 
-/* ---- stacked layers ----------------------------------------------------------------------------
- */
+/* ---- stacked layers -------------------------------------------------------------------------- */
 
 /* That layer's parameter in a table of separate ones. */
 static const ttt_param *layer_of(const ttt_params *separate, const ttt_param *stacked, int layer)

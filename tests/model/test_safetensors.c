@@ -209,8 +209,7 @@ static void cut_short(void **state)
     free(bytes);
 }
 
-/* ---- element types -----------------------------------------------------------------------------
- */
+/* ---- element types --------------------------------------------------------------------------- */
 
 static void element_types(void **state)
 {
@@ -240,8 +239,7 @@ static void element_types(void **state)
     assert_memory_equal(bits, wanted, sizeof wanted);
 }
 
-/* ---- files -------------------------------------------------------------------------------------
- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 typedef struct model {
     ttt_config config;
@@ -322,8 +320,7 @@ static void there_and_back(void **state)
     support_remove_folder(folder);
 }
 
-/* ---- stacked parameters ------------------------------------------------------------------------
- */
+/* ---- stacked parameters ---------------------------------------------------------------------- */
 
 static void save(const model *m, const char *path, hlo_type type)
 {
@@ -423,8 +420,7 @@ static void stacked_as_separate(void **state)
     }
 }
 
-/* ---- writing -----------------------------------------------------------------------------------
- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static bool fail_at_three(void *ctx, int index, float *out, ttt_error *error)
 {
@@ -491,8 +487,7 @@ static void writer_refuses(void **state)
     support_remove_folder(folder);
 }
 
-/* ---- parameters that do not match --------------------------------------------------------------
- */
+/* ---- parameters that do not match ------------------------------------------------------------ */
 
 static void write_tensors(const char *path, const ttt_tensor *list, int count)
 {

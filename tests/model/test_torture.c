@@ -56,8 +56,7 @@ static bool ones(void *ctx, int index, float *out, ttt_error *error)
     return true;
 }
 
-/* ---- what is tortured --------------------------------------------------------------------------
- */
+/* ---- what is tortured ------------------------------------------------------------------------ */
 
 static ttt_layout layout; /* of the parameters that are saved and loaded */
 
