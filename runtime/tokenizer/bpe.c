@@ -11,8 +11,7 @@ static const char call[] = "tokenizer";
 
 enum { SHORT_WORD = 48 };
 
-/* ---- pairs -------------------------------------------------------------------------------------
- */
+/* ---- pairs ---- */
 
 static size_t slot_of(const ttt__pairs *pairs, int32_t left, int32_t right)
 {
@@ -95,8 +94,7 @@ void ttt__pairs_free(ttt__pairs *pairs)
     free(pairs->table);
 }
 
-/* ---- merging -----------------------------------------------------------------------------------
- */
+/* ---- merging ---- */
 
 struct ttt__node {
     int32_t id, previous, next; /* -1: none; id -1: merged into another */

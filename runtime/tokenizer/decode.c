@@ -89,8 +89,7 @@ pjrt_status *ttt_decode(const ttt_tokenizer *tokenizer, const int32_t *ids, size
     return NULL;
 }
 
-/* ---- token by token ----------------------------------------------------------------------------
- */
+/* ---- token by token ---- */
 
 struct ttt_decoder {
     const ttt_tokenizer *tokenizer;

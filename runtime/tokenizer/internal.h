@@ -10,8 +10,7 @@
 
 #include <string.h>
 
-/* ---- growing bytes -----------------------------------------------------------------------------
- */
+/* ---- growing bytes ---- */
 
 typedef struct ttt__text {
     char *data;
@@ -32,8 +31,7 @@ static inline bool ttt__ids_add(ttt_ids *ids, int32_t id)
     return true;
 }
 
-/* ---- Unicode -----------------------------------------------------------------------------------
- */
+/* ---- Unicode ---- */
 
 /* The code point at `at` (before `end`), whose length goes to *size; -1 for bytes that are none,
  * and *size then says how many of them one U+FFFD stands for. */
@@ -50,8 +48,7 @@ typedef enum ttt__form { TTT__NFC, TTT__NFD, TTT__NFKC, TTT__NFKD, TTT__LOWER } 
 /* UTF-8 in that form, added to `out`. */
 bool ttt__to_form(ttt__form form, const char *text, size_t size, ttt__text *out);
 
-/* ---- vocabularies and tries --------------------------------------------------------------------
- */
+/* ---- vocabularies and tries ---- */
 
 enum { TTT__MOST_TOKEN = 1024 }; /* bytes of a token's text */
 
@@ -118,8 +115,7 @@ static inline uint32_t ttt__trie_step(const ttt__trie *trie, uint32_t node, unsi
     return 0;
 }
 
-/* ---- added tokens ------------------------------------------------------------------------------
- */
+/* ---- added tokens ---- */
 
 enum { TTT__LSTRIP = 1, TTT__RSTRIP = 2, TTT__SINGLE_WORD = 4, TTT__ADDED_SPECIAL = 8 };
 
@@ -146,8 +142,7 @@ PJRT_MUST_CHECK pjrt_status *ttt__added_cut(const ttt__added *added, ttt_encoder
                                             const char *text, size_t size, bool first,
                                             ttt__rest rest, ttt_ids *ids);
 
-/* ---- byte-pair merging -------------------------------------------------------------------------
- */
+/* ---- byte-pair merging ---- */
 
 enum { TTT__NO_RANK = UINT32_MAX };
 
@@ -184,8 +179,7 @@ PJRT_MUST_CHECK pjrt_status *ttt__symbols_room(ttt__symbols *symbols, size_t cou
 PJRT_MUST_CHECK pjrt_status *ttt__merge(const ttt__pairs *pairs, ttt__symbols *symbols);
 void ttt__symbols_free(ttt__symbols *symbols);
 
-/* ---- patterns ----------------------------------------------------------------------------------
- */
+/* ---- patterns ---- */
 
 /* The splits that are written out in C, for they are those of nearly all models. */
 typedef enum ttt__rule {
@@ -233,8 +227,7 @@ typedef struct ttt__search {
 /* The next match; `found` is false after the last. */
 PJRT_MUST_CHECK pjrt_status *ttt__search_next(ttt__search *search, ttt_encoder *encoder);
 
-/* ---- steps -------------------------------------------------------------------------------------
- */
+/* ---- steps ---- */
 
 typedef enum ttt__step_kind {
     TTT__STEP_FORM, /* normalizers */
@@ -282,8 +275,7 @@ PJRT_MUST_CHECK pjrt_status *ttt__normalize(const ttt__steps *steps, ttt_encoder
 PJRT_MUST_CHECK pjrt_status *ttt__pre_tokenize(ttt_encoder *encoder, int level, const char *text,
                                                size_t size, bool first, ttt_ids *ids);
 
-/* ---- words -------------------------------------------------------------------------------------
- */
+/* ---- words ---- */
 
 /* A word and its numbers in one line of the processor's cache. Longer ones are not kept. */
 enum { TTT__KEPT_WORD = 26, TTT__KEPT_IDS = 8, TTT__KEPT = 1 << 15 };
@@ -326,14 +318,12 @@ void ttt__bpe_finish(ttt_tokenizer *tokenizer, bool may_cut);
 int32_t ttt__char_of_byte(unsigned char byte);
 int ttt__byte_of_char(int32_t code); /* -1: it stands for none */
 
-/* ---- sentencepiece -----------------------------------------------------------------------------
- */
+/* ---- sentencepiece ---- */
 
 typedef struct ttt__sentencepiece ttt__sentencepiece;
 void ttt__sentencepiece_free(ttt__sentencepiece *sp);
 
-/* ---- the tokenizer and its encoder -------------------------------------------------------------
- */
+/* ---- the tokenizer and its encoder ---- */
 
 struct ttt_tokenizer {
     ttt_tokenizer_about about;

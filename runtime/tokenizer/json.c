@@ -5,8 +5,7 @@
 
 static const char call[] = "tokenizer";
 
-/* ---- the model ---------------------------------------------------------------------------------
- */
+/* ---- the model ---- */
 
 static pjrt_status *read_vocab(const json_t *json, ttt__vocab *vocab)
 {
@@ -130,8 +129,7 @@ static pjrt_status *read_model(const json_t *json, ttt_tokenizer *tokenizer)
     return NULL;
 }
 
-/* ---- added tokens ------------------------------------------------------------------------------
- */
+/* ---- added tokens ---- */
 
 static pjrt_status *keep_normal(ttt_tokenizer *tokenizer, ttt__normal_texts *normal, int32_t id,
                                 const char *text, size_t size)
@@ -202,8 +200,7 @@ static pjrt_status *read_added(const json_t *list, ttt_tokenizer *tokenizer,
     return st;
 }
 
-/* ---- BOS and EOS -------------------------------------------------------------------------------
- */
+/* ---- BOS and EOS ---- */
 
 static int32_t id_of_special(const json_t *template, const json_t *item)
 {
@@ -246,8 +243,7 @@ static void read_marks(const json_t *json, ttt_tokenizer *tokenizer)
     }
 }
 
-/* ---- all of it ---------------------------------------------------------------------------------
- */
+/* ---- all of it ---- */
 
 static pjrt_status *read_json(const json_t *json, ttt_tokenizer *tokenizer)
 {

@@ -62,8 +62,7 @@ static pjrt_status *read_pattern(const json_t *json, ttt__pattern *pattern)
     return NULL;
 }
 
-/* ---- normalizers -------------------------------------------------------------------------------
- */
+/* ---- normalizers ---- */
 
 static bool form_of(const char *type, ttt__form *form)
 {
@@ -113,8 +112,7 @@ pjrt_status *ttt__json_normalizer(const json_t *json, ttt__steps *steps)
     return not_built("the normalizer", json);
 }
 
-/* ---- pre-tokenizers ----------------------------------------------------------------------------
- */
+/* ---- pre-tokenizers ---- */
 
 static pjrt_status *read_behaviour(const json_t *json, ttt__behaviour *out)
 {
@@ -242,8 +240,7 @@ pjrt_status *ttt__json_pre_tokenizer(const json_t *json, ttt_tokenizer *tokenize
     return not_built("the pre-tokenizer", json);
 }
 
-/* ---- decoders ----------------------------------------------------------------------------------
- */
+/* ---- decoders ---- */
 
 typedef enum decoder_kind { BYTE_LEVEL, REPLACE, BYTES, STRIP, METASPACE } decoder_kind;
 

@@ -111,8 +111,7 @@ void ttt__pattern_free(ttt__pattern *pattern)
     free(pattern->literal.data);
 }
 
-/* ---- searching ---------------------------------------------------------------------------------
- */
+/* ---- searching ---- */
 
 static void found_at(ttt__search *search, size_t start, size_t stop)
 {

@@ -28,8 +28,7 @@ void ttt__sentencepiece_free(ttt__sentencepiece *sp)
     free(sp);
 }
 
-/* ---- encoding ----------------------------------------------------------------------------------
- */
+/* ---- encoding ---- */
 
 /* Merging goes on between the pieces that nothing merges with. */
 static pjrt_status *between_user_pieces(ttt_encoder *encoder, const char *text, size_t size,
@@ -67,8 +66,7 @@ static pjrt_status *encode(ttt_encoder *encoder, const char *text, size_t size, 
     return between_user_pieces(encoder, normal->data, normal->size, ids);
 }
 
-/* ---- pieces ------------------------------------------------------------------------------------
- */
+/* ---- pieces ---- */
 
 static const unsigned flags_of_type[] = {[NORMAL] = 0,
                                          [UNKNOWN] = TTT__UNKNOWN | TTT__SPECIAL,
@@ -153,8 +151,7 @@ static pjrt_status *make_plain(ttt_tokenizer *tokenizer, const char *unknown, si
     return NULL;
 }
 
-/* ---- BPE ---------------------------------------------------------------------------------------
- */
+/* ---- BPE ---- */
 
 /* Characters of pieces that are no pieces themselves: merging has to have numbers for them. */
 static pjrt_status *add_ghosts(ttt__vocab *vocab)
@@ -226,8 +223,7 @@ static pjrt_status *make_bpe(ttt_tokenizer *tokenizer, const Sentencepiece__Mode
     return st;
 }
 
-/* ---- unigram -----------------------------------------------------------------------------------
- */
+/* ---- unigram ---- */
 
 static pjrt_status *make_unigram(ttt_tokenizer *tokenizer, const Sentencepiece__Model *model)
 {
@@ -261,8 +257,7 @@ static pjrt_status *make_unigram(ttt_tokenizer *tokenizer, const Sentencepiece__
     return NULL;
 }
 
-/* ---- all of it ---------------------------------------------------------------------------------
- */
+/* ---- all of it ---- */
 
 static int32_t control(const ttt_tokenizer *tokenizer, int32_t id)
 {

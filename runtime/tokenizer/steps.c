@@ -13,8 +13,7 @@ void ttt__steps_free(ttt__steps *steps)
     }
 }
 
-/* ---- normalizers -------------------------------------------------------------------------------
- */
+/* ---- normalizers ---- */
 
 static pjrt_status *replace(const ttt__step *step, ttt_encoder *encoder, const char *text,
                             size_t size, ttt__text *out)
@@ -113,8 +112,7 @@ pjrt_status *ttt__normalize(const ttt__steps *steps, ttt_encoder *encoder, const
     return NULL;
 }
 
-/* ---- pre-tokenizers ----------------------------------------------------------------------------
- */
+/* ---- pre-tokenizers ---- */
 
 /* Pieces on their way to the next step. */
 typedef struct pieces {

@@ -45,8 +45,7 @@ static const struct encoding *encoding_of(const char *path)
     return NULL;
 }
 
-/* ---- lines -------------------------------------------------------------------------------------
- */
+/* ---- lines ---- */
 
 static int base64_value(char c)
 {
@@ -115,8 +114,7 @@ static pjrt_status *read_lines(ttt_tokenizer *tokenizer, const char *name, const
     return NULL;
 }
 
-/* ---- the rest ----------------------------------------------------------------------------------
- */
+/* ---- the rest ---- */
 
 static pjrt_status *add_special(ttt_tokenizer *tokenizer, const char *text, int32_t id)
 {

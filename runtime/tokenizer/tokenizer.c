@@ -8,8 +8,7 @@
 
 static const char call[] = "tokenizer";
 
-/* ---- the bytes of tokens -----------------------------------------------------------------------
- */
+/* ---- the bytes of tokens ---- */
 
 pjrt_status *ttt__plain_start(ttt_tokenizer *tokenizer)
 {
@@ -28,8 +27,7 @@ pjrt_status *ttt__plain_add(ttt_tokenizer *tokenizer, uint32_t *at, int32_t id, 
     return NULL;
 }
 
-/* ---- marks -------------------------------------------------------------------------------------
- */
+/* ---- marks ---- */
 
 static int32_t find_first(const ttt_tokenizer *tokenizer, const char *const *names)
 {
@@ -56,8 +54,7 @@ void ttt__marks_by_name(ttt_tokenizer *tokenizer)
         about->pad = find_first(tokenizer, pads);
 }
 
-/* ---- bytes -------------------------------------------------------------------------------------
- */
+/* ---- bytes ---- */
 
 static pjrt_status *encode_bytes(ttt_encoder *encoder, const char *text, size_t size, bool first,
                                  ttt_ids *ids)
@@ -97,8 +94,7 @@ static pjrt_status *make_bytes(ttt_tokenizer *tokenizer)
     return NULL;
 }
 
-/* ---- opening -----------------------------------------------------------------------------------
- */
+/* ---- opening ---- */
 
 static pjrt_status *make(ttt_tokenizer *tokenizer, const char *name, const char *bytes, size_t size)
 {
@@ -196,8 +192,7 @@ void ttt_tokenizer_free(ttt_tokenizer *tokenizer)
     free(tokenizer);
 }
 
-/* ---- questions ---------------------------------------------------------------------------------
- */
+/* ---- questions ---- */
 
 const ttt_tokenizer_about *ttt_tokenizer_info(const ttt_tokenizer *tokenizer)
 {

@@ -13,8 +13,7 @@ static const char call[] = "tokenizer";
 
 enum { LONGEST = TTT__MOST_TOKEN / 2 }; /* a byte is up to two in the file */
 
-/* ---- counting words ----------------------------------------------------------------------------
- */
+/* ---- counting words ---- */
 
 typedef struct word {
     uint64_t hash;
@@ -172,8 +171,7 @@ pjrt_status *ttt_bpe_trainer_add(ttt_bpe_trainer *trainer, const char *text, siz
     return NULL;
 }
 
-/* ---- pairs -------------------------------------------------------------------------------------
- */
+/* ---- pairs ---- */
 
 static pair *find_pair(const ttt_bpe_trainer *trainer, int32_t left, int32_t right)
 {
@@ -287,8 +285,7 @@ static bool push_grown(ttt_bpe_trainer *trainer)
     return true;
 }
 
-/* ---- merging -----------------------------------------------------------------------------------
- */
+/* ---- merging ---- */
 
 /* Words as symbols, and the pairs in them. */
 static bool start(ttt_bpe_trainer *trainer)

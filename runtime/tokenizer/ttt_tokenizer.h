@@ -64,8 +64,7 @@ bool ttt_tokenizer_is_special(const ttt_tokenizer *tokenizer, int32_t id);
 /* How many bytes from the first are UTF-8: all of them, or up to the first that is not. */
 size_t ttt_utf8_valid(const char *text, size_t size);
 
-/* ---- encoding ----------------------------------------------------------------------------------
- */
+/* ---- encoding ---- */
 
 /* A growing list of numbers; all zero: empty. The caller frees `list`. */
 typedef struct ttt_ids {
@@ -87,8 +86,7 @@ void ttt_encoder_free(ttt_encoder *encoder);
 PJRT_MUST_CHECK pjrt_status *ttt_encode(ttt_encoder *encoder, const char *text, size_t size,
                                         unsigned flags, ttt_ids *ids);
 
-/* ---- decoding ----------------------------------------------------------------------------------
- */
+/* ---- decoding ---- */
 
 enum { TTT_SKIP_SPECIALS = 1 };
 
@@ -113,8 +111,7 @@ PJRT_MUST_CHECK pjrt_status *ttt_decoder_next(ttt_decoder *decoder, int32_t id, 
 PJRT_MUST_CHECK pjrt_status *ttt_decoder_finish(ttt_decoder *decoder, const char **text,
                                                 size_t *size);
 
-/* ---- training ----------------------------------------------------------------------------------
- */
+/* ---- training ---- */
 
 /* A byte-level BPE of `vocab` tokens (256 bytes, specials and merges) from text, cut into words as
  * Llama 3 cuts them: the same texts in the same order give the same file, and the merges that

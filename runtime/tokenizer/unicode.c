@@ -89,8 +89,7 @@ bool ttt__is_word(int32_t code)
            (code >= 0x1f170 && code <= 0x1f189);
 }
 
-/* ---- normal forms ------------------------------------------------------------------------------
- */
+/* ---- normal forms ---- */
 
 typedef struct codes {
     int32_t *list;

@@ -51,8 +51,7 @@ bool ttt__ids_room(ttt_ids *ids, size_t more)
     return true;
 }
 
-/* ---- vocabularies ------------------------------------------------------------------------------
- */
+/* ---- vocabularies ---- */
 
 static size_t slot_of(const ttt__vocab *vocab, const char *text, size_t size)
 {
@@ -163,8 +162,7 @@ void ttt__vocab_free(ttt__vocab *vocab)
     free(vocab->table);
 }
 
-/* ---- tries -------------------------------------------------------------------------------------
- */
+/* ---- tries ---- */
 
 static void link_edge(ttt__trie *trie, uint32_t key, uint32_t child)
 {

@@ -10,8 +10,7 @@ static const char call[] = "tokenizer";
 
 static const char space_symbol[] = "\xe2\x96\x81"; /* U+2581 */
 
-/* ---- bytes as characters -----------------------------------------------------------------------
- */
+/* ---- bytes as characters ---- */
 
 /* GPT-2 writes a byte as the character of its number where that can be seen, and the others, in
  * order, as characters from 256 on. */
@@ -35,8 +34,7 @@ int ttt__byte_of_char(int32_t code)
     return n <= ' ' ? n : n <= 66 ? n - 33 + 0x7f : n == 67 ? 0xad : -1;
 }
 
-/* ---- symbols -----------------------------------------------------------------------------------
- */
+/* ---- symbols ---- */
 
 /* A symbol, or what stands for a character that has none. */
 static int32_t symbol_of_char(const ttt_tokenizer *tokenizer, const char *at, int size)
@@ -142,8 +140,7 @@ static pjrt_status *merge_word(ttt_encoder *encoder, const char *word, size_t si
     return ttt__merge(&tokenizer->bpe.pairs, symbols);
 }
 
-/* ---- words -------------------------------------------------------------------------------------
- */
+/* ---- words ---- */
 
 /* Characters that are no tokens are left over where merging met them on its way to one. */
 static pjrt_status *add_ghost(const ttt_tokenizer *tokenizer, int32_t ghost, ttt_ids *ids)
@@ -241,8 +238,7 @@ pjrt_status *ttt__encode_words(ttt_encoder *encoder, const char *text, size_t si
     return NULL;
 }
 
-/* ---- what follows from the vocabulary ----------------------------------------------------------
- */
+/* ---- what follows from the vocabulary ---- */
 
 bool ttt__spans_words(const char *text, size_t size)
 {
