@@ -1,4 +1,4 @@
-/* Private to the runtime room: what preparing data and reading it share. */
+/* Private to the runtime: what preparing and reading data share. */
 #ifndef RUNTIME_DATA_DATA_H
 #define RUNTIME_DATA_DATA_H
 
@@ -8,24 +8,22 @@
 
 #include <jansson.h>
 
-/* ---- order: permutation.c ----------------------------------------------------------------------
- */
+/* ---- sample order: permutation.c ---- */
 
-/* Where `i` goes in the permutation of [0, n) that `seed` and `epoch` name; `i` is below `n`. The
- * values are pinned by a test: a run that is continued depends on them. */
+/* The image of `i` (i < n) under the permutation of [0, n) given by `seed` and `epoch`. A test
+ * pins the values: a resumed run depends on them. */
 uint64_t ttt__permute(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t i);
-/* Number `i` of the even numbers in [0, 1) that `seed` names; pinned likewise. */
+/* The i-th uniform number in [0, 1) of the stream `seed`. Pinned by a test as well. */
 double ttt__draw(uint64_t seed, uint64_t i);
 
-/* ---- index.json: data_index.c ------------------------------------------------------------------
- */
+/* ---- index.json: data_index.c ---- */
 
 enum { TTT__DATA_NAME = 64, TTT__DATA_SPLITS = 16 };
 
 typedef struct ttt__shard {
-    char name[TTT__DATA_NAME]; /* of the file, beside index.json */
-    int64_t tokens, documents; /* a document counts where it begins */
-    uint64_t hash[2];          /* XXH3-128 of the file, the low half first */
+    char name[TTT__DATA_NAME]; /* file name, beside index.json */
+    int64_t tokens, documents; /* a document counts in the shard where it begins */
+    uint64_t hash[2];          /* XXH3-128 of the file, low half first */
 } ttt__shard;
 
 typedef struct ttt__split {
@@ -36,28 +34,28 @@ typedef struct ttt__split {
 } ttt__split;
 
 typedef struct ttt__data_index {
-    char kind[TTT__DATA_NAME]; /* of the tokenizer */
-    char file[TTT__DATA_NAME]; /* its file beside index.json; "": it has none */
-    uint64_t hash[2];          /* of the tokenizer's file */
+    char kind[TTT__DATA_NAME]; /* tokenizer kind */
+    char file[TTT__DATA_NAME]; /* tokenizer file beside index.json; "" if it has none */
+    uint64_t hash[2];          /* of the tokenizer file */
     int64_t vocab;
-    int32_t bos, eos; /* -1: there is none */
-    int width;        /* bytes of a token: 2 or 4 */
+    int32_t bos, eos; /* -1: none */
+    int width;        /* bytes per token: 2 or 4 */
     ttt__split splits[TTT__DATA_SPLITS];
     int n_splits;
-    json_t *made; /* an object: inputs and options, kept as it is */
+    json_t *made; /* object with inputs and options, kept unchanged */
 } ttt__data_index;
 
-/* Reads the text of an index.json, of which every number is checked; `what` names it. */
+/* Parses an index.json and validates every number. `what` names the file in errors. */
 PJRT_MUST_CHECK pjrt_status *ttt__data_index_parse(const char *what, const char *text, size_t size,
                                                    ttt__data_index **out);
-/* The one of a folder, under that name. NOT_FOUND when it has none. */
+/* Reads the file `name` in `folder`. NOT_FOUND if there is none. */
 PJRT_MUST_CHECK pjrt_status *ttt__data_index_read(const char *folder, const char *name,
                                                   ttt__data_index **out);
-/* The text that brings it back; the caller frees it. NULL when out of memory. */
+/* Serializes the index; the caller frees the text. NULL when out of memory. */
 char *ttt__data_index_text(const ttt__data_index *index);
 void ttt__data_index_free(ttt__data_index *index);
 
-/* Thirty-two digits, the highest first. */
+/* 32 hex digits, most significant first. */
 enum { TTT__HEX = 33 };
 void ttt__hash_hex(const uint64_t hash[2], char hex[TTT__HEX]);
 bool ttt__hash_parse(const char *hex, uint64_t hash[2]);

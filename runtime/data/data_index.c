@@ -1,6 +1,7 @@
 /*
- * index.json of a prepared folder, both ways. Reading trusts nothing: sizes are added with care,
- * names are of files beside the index, and what is missing or of another kind is named.
+ * Reads and writes index.json of a prepared folder. Nothing in the file is trusted: sums are
+ * checked for overflow, names must be files beside the index, and errors name the missing or
+ * mistyped field.
  */
 #include "runtime/data/data.h"
 
@@ -8,13 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char call[] = "data";
+static const char where[] = "data";
 
 enum { VERSION = 1, MOST_INDEX = 64 << 20, MOST_SHARDS = 1 << 20 };
 #define MOST_TOKENS (INT64_C(1) << 56)
 
-/* ---- hashes ------------------------------------------------------------------------------------
- */
+/* ---- hashes ---- */
 
 void ttt__hash_hex(const uint64_t hash[2], char hex[TTT__HEX])
 {
@@ -35,17 +35,16 @@ bool ttt__hash_parse(const char *hex, uint64_t hash[2])
     return hex[TTT__HEX - 1] == '\0';
 }
 
-/* ---- reading -----------------------------------------------------------------------------------
- */
+/* ---- reading ---- */
 
 typedef struct source {
-    const char *what; /* the file */
-    const char *part; /* of it, where we are */
+    const char *what; /* the file, for errors */
+    const char *part; /* the object being read, for errors */
 } source;
 
 static pjrt_status *bad(const source *from, const char *key, const char *wants)
 {
-    return PJRT_FAIL(DATA_LOSS, call, "%s: \"%s\" of %s is not %s: prepare the data again",
+    return PJRT_FAIL(DATA_LOSS, where, "%s: \"%s\" of %s is not %s: prepare the data again",
                      from->what, key, from->part, wants);
 }
 
@@ -71,7 +70,7 @@ static pjrt_status *get_text(const source *from, const json_t *object, const cha
     return NULL;
 }
 
-/* The name of a file in the folder itself. */
+/* A file name without a folder. */
 static pjrt_status *get_name(const source *from, const json_t *object, const char *key,
                              char out[TTT__DATA_NAME])
 {
@@ -114,7 +113,7 @@ static pjrt_status *read_shards(const source *from, const json_t *list, ttt__spl
         return bad(from, "shards", "a list of shards");
     split->shards = calloc(count, sizeof *split->shards);
     if (split->shards == NULL)
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     for (split->count = 0; split->count < (int)count; split->count++) {
         const json_t *object = json_array_get(list, (size_t)split->count);
         ttt__shard *shard = &split->shards[split->count];
@@ -155,8 +154,9 @@ static pjrt_status *read_all(const source *from, const json_t *root, ttt__data_i
     json_t *made = json_object_get(root, "made");
     PJRT_TRY(get_number(from, root, "version", 1, INT32_MAX, &version));
     if (version != VERSION)
-        return PJRT_FAIL(UNIMPLEMENTED, call, "%s: version %lld, but this program knows %d alone",
-                         from->what, (long long)version, VERSION);
+        return PJRT_FAIL(UNIMPLEMENTED, where,
+                         "%s: version %lld, but this program reads only version %d", from->what,
+                         (long long)version, VERSION);
     PJRT_TRY(read_tokenizer(from, json_object_get(root, "tokenizer"), index));
     PJRT_TRY(get_text(from, root, "type", type));
     index->width = strcmp(type, "u16") == 0 ? 2 : strcmp(type, "u32") == 0 ? 4 : 0;
@@ -175,10 +175,10 @@ pjrt_status *ttt__data_index_parse(const char *what, const char *text, size_t si
     *out = NULL;
     json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL)
-        return PJRT_FAIL(DATA_LOSS, call, "%s: line %d: %s", what, error.line, error.text);
+        return PJRT_FAIL(DATA_LOSS, where, "%s: line %d: %s", what, error.line, error.text);
     ttt__data_index *index = calloc(1, sizeof *index);
     pjrt_status *st =
-        index == NULL ? PJRT_NO_MEMORY(call) : read_all(&(source){what, "the index"}, root, index);
+        index == NULL ? PJRT_NO_MEMORY(where) : read_all(&(source){what, "the index"}, root, index);
     json_decref(root);
     if (st != NULL)
         ttt__data_index_free(index);
@@ -194,7 +194,7 @@ pjrt_status *ttt__data_index_read(const char *folder, const char *name, ttt__dat
     char *path = ttt__path_new(folder, name);
     *out = NULL;
     if (path == NULL)
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     pjrt_status *st = ttt__file_read(path, MOST_INDEX, &text, &size);
     if (st == NULL) {
         st = ttt__data_index_parse(path, text, size, out);
@@ -214,10 +214,9 @@ void ttt__data_index_free(ttt__data_index *index)
     free(index);
 }
 
-/* ---- writing -----------------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 
-/* Out of memory shows as NULL, or as a list or an object that lacks something: `ok` tells. */
+/* An allocation failure gives NULL or an incomplete list or object; then `ok` is false. */
 static json_t *shards_json(const ttt__split *split, bool *ok)
 {
     json_t *list = json_array();
@@ -247,7 +246,7 @@ char *ttt__data_index_text(const ttt__data_index *index)
     for (int i = 0; i < index->n_splits; i++) {
         const ttt__split *split = &index->splits[i];
         if (split->count == 0)
-            continue; /* no document fell into it */
+            continue; /* no document fell into this split */
         json_t *value =
             json_pack("{s:I, s:I, s:o}", "tokens", (json_int_t)split->tokens, "documents",
                       (json_int_t)split->documents, "shards", shards_json(split, &ok));

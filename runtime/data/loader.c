@@ -1,38 +1,37 @@
 /*
- * Batches of a dataset, made ahead by a thread of its own. They lie in a ring of one more than are
- * made ahead: the one that the caller reads is never written to.
+ * Batches of a dataset, assembled ahead of time by a background thread. They live in a ring with
+ * one slot more than the number of batches ahead, so the batch the caller reads is never written.
  */
 #include "runtime/data/data.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static const char call[] = "loader";
+static const char where[] = "loader";
 
-enum { AHEAD = 4, MOST_AHEAD = 1024 };
+enum { AHEAD = 4, MAX_AHEAD = 1024 };
 
 struct ttt_loader {
     const ttt_dataset *data;
     ttt_loader_options options;
-    int64_t *which;         /* the rows of a batch that are made; NULL: those from first_row on */
-    int64_t samples, start; /* `start`: the position of the first batch */
+    int64_t *which;         /* rows of a batch to assemble; NULL: `rows` rows from first_row */
+    int64_t samples, start; /* `start`: position of the first batch */
     int32_t bos;
     int slots;
     int32_t *tokens, *labels; /* [slots, rows, time] */
     uint8_t *resets;
-    int32_t *sample; /* [time + 1], the thread's own */
+    int32_t *sample; /* [time + 1], used by the thread only */
     pthread_t thread;
     bool started;
     atomic_bool stop;
-    pthread_mutex_t mutex; /* of all below */
+    pthread_mutex_t mutex; /* guards all fields below */
     pthread_cond_t changed;
-    int64_t made, taken; /* batches, of the whole life */
+    int64_t made, taken; /* batches since creation */
     double waited;
-    pjrt_status *failed; /* why no more are made */
+    pjrt_status *failed; /* why the thread stopped */
 };
 
-/* ---- making batches ----------------------------------------------------------------------------
- */
+/* ---- assembling batches ---- */
 
 int64_t ttt_loader_sample(const ttt_loader *loader, int64_t row)
 {
@@ -43,14 +42,14 @@ int64_t ttt_loader_sample(const ttt_loader *loader, int64_t row)
                                  (uint64_t)loader->samples, (uint64_t)at);
 }
 
-/* Elements of the ring before the slot of that batch. */
+/* Offset of a batch's slot in the ring, in elements. */
 static size_t slot_of(const ttt_loader *loader, int64_t batch)
 {
     return (size_t)(batch % loader->slots) * (size_t)loader->options.rows *
            (size_t)loader->options.time;
 }
 
-static pjrt_status *make_row(ttt_loader *loader, int64_t row, size_t to)
+static pjrt_status *fill_row(ttt_loader *loader, int64_t row, size_t to)
 {
     int64_t time = loader->options.time;
     int64_t first = ttt_loader_sample(loader, row) * time;
@@ -62,28 +61,28 @@ static pjrt_status *make_row(ttt_loader *loader, int64_t row, size_t to)
     return NULL;
 }
 
-static pjrt_status *make_batch(ttt_loader *loader, int64_t batch)
+static pjrt_status *fill_batch(ttt_loader *loader, int64_t batch)
 {
     const ttt_loader_options *o = &loader->options;
     int64_t position, end;
     if (__builtin_mul_overflow(batch, o->batch, &position) ||
         __builtin_add_overflow(position, loader->start, &position) ||
         __builtin_add_overflow(position, o->batch, &end))
-        return PJRT_FAIL(OUT_OF_RANGE, call, "no more rows can be counted");
+        return PJRT_FAIL(OUT_OF_RANGE, where, "the row counter would overflow");
     size_t to = slot_of(loader, batch);
     for (int64_t r = 0; r < o->rows && !atomic_load(&loader->stop); r++) {
         int64_t row = loader->which == NULL ? o->first_row + r : loader->which[r];
-        PJRT_TRY(make_row(loader, position + row, to));
+        PJRT_TRY(fill_row(loader, position + row, to));
         to += (size_t)o->time;
     }
     return NULL;
 }
 
-/* Waits for a free slot; false when there is no more to do. */
+/* Waits for a free slot. False if the loader is shutting down. */
 static bool wait_for_room(ttt_loader *loader)
 {
     pthread_mutex_lock(&loader->mutex);
-    /* The batch taken last is still being read. */
+    /* The caller still reads the batch it took last, so its slot is not free. */
     while (!atomic_load(&loader->stop) &&
            loader->made - (loader->taken > 0 ? loader->taken - 1 : 0) == loader->slots)
         pthread_cond_wait(&loader->changed, &loader->mutex);
@@ -96,7 +95,7 @@ static void *work(void *arg)
     ttt_loader *loader = arg;
     pjrt_status *st = NULL;
     for (int64_t batch = 0; st == NULL && wait_for_room(loader); batch++) {
-        st = make_batch(loader, batch);
+        st = fill_batch(loader, batch);
         pthread_mutex_lock(&loader->mutex);
         loader->made += st == NULL;
         loader->failed = st;
@@ -106,36 +105,36 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* ---- life --------------------------------------------------------------------------------------
- */
+/* ---- creation ---- */
 
 static pjrt_status *check(const ttt_dataset *data, const ttt_loader_options *o, int64_t position)
 {
     const ttt_dataset_about *about = ttt_dataset_info(data);
     if (o->time < 1 || o->batch < 1 || o->rows < 1 || o->first_row < 0 || o->rows > o->batch ||
         o->first_row > o->batch - o->rows)
-        return PJRT_FAIL(INVALID_ARGUMENT, call,
-                         "%lld rows from %lld on, of a batch of %lld by %lld tokens: do not exist",
+        return PJRT_FAIL(INVALID_ARGUMENT, where,
+                         "rows = %lld from first_row = %lld: outside a batch of %lld x %lld tokens",
                          (long long)o->rows, (long long)o->first_row, (long long)o->batch,
                          (long long)o->time);
     for (int64_t r = 0; o->which != NULL && r < o->rows; r++) {
         if (o->which[r] < 0 || o->which[r] >= o->batch)
-            return PJRT_FAIL(INVALID_ARGUMENT, call, "a batch of %lld has no row %lld",
+            return PJRT_FAIL(INVALID_ARGUMENT, where, "a batch of %lld has no row %lld",
                              (long long)o->batch, (long long)o->which[r]);
     }
-    if (o->ahead < 0 || o->ahead > MOST_AHEAD)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "%d batches ahead: 1 to %d are possible", o->ahead,
-                         MOST_AHEAD);
+    if (o->ahead < 0 || o->ahead > MAX_AHEAD)
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "%d batches ahead: must be 1 to %d", o->ahead,
+                         MAX_AHEAD);
     if (position < 0)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "a position of %lld rows", (long long)position);
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "position %lld: must not be negative",
+                         (long long)position);
     if (about->tokens <= o->time)
-        return PJRT_FAIL(INVALID_ARGUMENT, call,
-                         "the data has %lld tokens, and a sample of %lld needs one more than that: "
-                         "prepare more text or take shorter samples",
+        return PJRT_FAIL(INVALID_ARGUMENT, where,
+                         "the data has %lld tokens, but a sample of %lld needs one more than that: "
+                         "prepare more text or use shorter samples",
                          (long long)about->tokens, (long long)o->time);
     if (o->resets && about->bos < 0)
-        return PJRT_FAIL(INVALID_ARGUMENT, call,
-                         "resets need a tokenizer that begins documents, and this one has no BOS");
+        return PJRT_FAIL(INVALID_ARGUMENT, where,
+                         "resets need a tokenizer with a BOS token; this one has none");
     return NULL;
 }
 
@@ -146,8 +145,9 @@ static pjrt_status *allocate(ttt_loader *loader)
     if (__builtin_mul_overflow((size_t)o->rows, (size_t)o->time, &elements) ||
         __builtin_mul_overflow((size_t)loader->slots, elements, &elements) ||
         elements > PTRDIFF_MAX / sizeof(int32_t))
-        return PJRT_FAIL(RESOURCE_EXHAUSTED, call, "batches of %lld rows of %lld tokens: too large",
-                         (long long)o->rows, (long long)o->time);
+        return PJRT_FAIL(RESOURCE_EXHAUSTED, where,
+                         "batches of %lld rows of %lld tokens: too large", (long long)o->rows,
+                         (long long)o->time);
     loader->tokens = malloc(elements * sizeof(int32_t));
     loader->labels = malloc(elements * sizeof(int32_t));
     loader->sample = malloc(((size_t)o->time + 1) * sizeof(int32_t));
@@ -156,12 +156,12 @@ static pjrt_status *allocate(ttt_loader *loader)
     if (o->which != NULL) {
         loader->which = malloc((size_t)o->rows * sizeof *loader->which);
         if (loader->which == NULL)
-            return PJRT_NO_MEMORY(call);
+            return PJRT_NO_MEMORY(where);
         memcpy(loader->which, o->which, (size_t)o->rows * sizeof *loader->which);
     }
     if (loader->tokens == NULL || loader->labels == NULL || loader->sample == NULL ||
         (o->resets && loader->resets == NULL))
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     return NULL;
 }
 
@@ -172,7 +172,7 @@ pjrt_status *ttt_loader_new(const ttt_dataset *data, const ttt_loader_options *o
     PJRT_TRY(check(data, options, position));
     ttt_loader *loader = calloc(1, sizeof *loader);
     if (loader == NULL)
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     loader->data = data;
     loader->options = *options;
     loader->samples = (ttt_dataset_info(data)->tokens - 1) / options->time;
@@ -215,8 +215,7 @@ void ttt_loader_free(ttt_loader *loader)
     free(loader);
 }
 
-/* ---- batches -----------------------------------------------------------------------------------
- */
+/* ---- batches ---- */
 
 pjrt_status *ttt_loader_next(ttt_loader *loader, ttt_batch *batch)
 {

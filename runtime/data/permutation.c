@@ -1,14 +1,15 @@
 /*
- * Permutations without a table: a Feistel network on as many bits as n needs, walked until the
- * result is below n. Each round changes one half by a random function of the other, so it can be
- * undone, so it is a bijection of the numbers of those bits; and following such a cycle until it
- * comes back below n is a bijection of those below n. Fewer than two walks are needed on average.
+ * Permutations without a table: a Feistel network over the bits that n needs, repeated until the
+ * result is below n (cycle walking). A Feistel round XORs one half with a function of the other, so
+ * it is invertible and the network is a bijection; cycle walking restricts it to a bijection of [0,
+ * n). It takes fewer than two passes on average.
  */
 #include "runtime/data/data.h"
 
 #include <Random123/threefry.h>
 
-/* Few bits mix slowly: with one or two in a half, each round is one of a handful of functions. */
+/* Small n needs many rounds: with one or two bits per half, a round has only a few possible
+ * functions. */
 enum { ROUNDS = 12 };
 
 static uint64_t feistel(threefry2x64_key_t key, int low_bits, int high_bits, uint64_t x)
@@ -38,7 +39,7 @@ uint64_t ttt__permute(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t i)
 
 double ttt__draw(uint64_t seed, uint64_t i)
 {
-    /* A second number in the key, which no epoch has: these are not those of a permutation. */
+    /* Epochs never reach UINT64_MAX, so this key differs from every permutation's. */
     threefry2x64_ctr_t counter = {{i, 0}};
     threefry2x64_key_t key = {{seed, UINT64_MAX}};
     return (double)(threefry2x64(counter, key).v[0] >> 11) * 0x1p-53;

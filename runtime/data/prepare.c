@@ -1,4 +1,4 @@
-/* ttt_prepare: the thread that takes units in their order and writes them. */
+/* ttt_prepare: the caller's thread takes encoded units in input order and writes them. */
 #include "runtime/data/prepare.h"
 
 #include <errno.h>
@@ -14,43 +14,42 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-static const char call[] = "data";
+static const char where[] = "data";
 
-enum { TRAIN, VALIDATION, MOST_THREADS = 256, MOST_TOKENIZER = 1 << 30 };
+enum { TRAIN, VALIDATION, MAX_THREADS = 256, MAX_TOKENIZER_BYTES = 1 << 30 };
 #define SHARD_TOKENS (INT64_C(1) << 27)
 
 typedef struct run {
     const ttt_prepare_options *options;
     ttt__inputs inputs;
     ttt_tokenizer *tokenizer;
-    ttt__data_index *index; /* until the output has it */
+    ttt__data_index *index; /* owned here until `output` takes it */
     ttt__journal journal;
     ttt__output *output;
     int lock;
-    double began, told, next_journal;
+    double began, last_progress, next_journal;
     bool resumed;
 } run;
 
-/* ---- what is asked for -------------------------------------------------------------------------
- */
+/* ---- options ---- */
 
 static pjrt_status *check(const ttt_prepare_options *o)
 {
     if (o->n_inputs < 1 || o->tokenizer == NULL || o->out == NULL)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "inputs, a tokenizer and a folder are needed");
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "inputs, a tokenizer and a folder are needed");
     if (!(o->validation >= 0 && o->validation <= 1))
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "a share for validation is from 0 to 1, not %g",
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "the validation fraction must be 0 to 1, not %g",
                          o->validation);
-    if (o->threads < 0 || o->threads > MOST_THREADS)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "threads are 1 to %d, not %d", MOST_THREADS,
+    if (o->threads < 0 || o->threads > MAX_THREADS)
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "threads must be 1 to %d, not %d", MAX_THREADS,
                          o->threads);
     if (o->shard_tokens < 0 || o->shard_tokens > INT64_C(1) << 40)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "a shard has 1 to 2^40 tokens, not %lld",
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "shard_tokens must be 1 to 2^40, not %lld",
                          (long long)o->shard_tokens);
     if (o->separator != NULL && strchr(o->separator, '\n') != NULL)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "a separator is one line");
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "the separator must be one line");
     if (o->separator != NULL && strlen(o->separator) > 1000)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "a separator has at most 1000 bytes");
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "the separator must be at most 1000 bytes");
     return NULL;
 }
 
@@ -64,7 +63,8 @@ static const char *field(const run *r)
     return r->options->field == NULL ? "text" : r->options->field;
 }
 
-/* All that the tokens depend on. Whether bad lines are fatal and how many work at it is not. */
+/* Everything the tokens depend on. `strict` and `threads` are left out: they do not change the
+ * tokens. */
 static pjrt_status *describe(run *r)
 {
     char files[TTT__HEX], seed[24];
@@ -76,19 +76,19 @@ static pjrt_status *describe(run *r)
                   "validation", r->options->validation, "seed", seed, "shard_tokens",
                   (json_int_t)shard_tokens(r), "separator", r->options->separator);
     return r->journal.options == NULL
-               ? PJRT_FAIL(INVALID_ARGUMENT, call,
+               ? PJRT_FAIL(INVALID_ARGUMENT, where,
                            "no memory, or the field or the separator is not UTF-8")
                : NULL;
 }
 
-/* The name that the tokenizer's file will have in the folder. */
+/* File name of the tokenizer's copy in the output folder. */
 static pjrt_status *tokenizer_name(const run *r, char name[TTT__DATA_NAME])
 {
     if (strcmp(r->options->tokenizer, "bytes") == 0)
         return NULL;
     char *copy = strdup(r->options->tokenizer);
     if (copy == NULL)
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     const char *base = basename(copy);
     bool good = strlen(base) < TTT__DATA_NAME && base[0] != '.' && base[0] != '/' &&
                 strcmp(base, "index.json") != 0 && strncmp(base, "journal.json", 12) != 0;
@@ -96,9 +96,9 @@ static pjrt_status *tokenizer_name(const run *r, char name[TTT__DATA_NAME])
         snprintf(name, TTT__DATA_NAME, "%s", base);
     free(copy);
     return good ? NULL
-                : PJRT_FAIL(INVALID_ARGUMENT, call,
-                            "%s: it would be copied under this name, which is hidden, longer than "
-                            "%d bytes or taken: give it another",
+                : PJRT_FAIL(INVALID_ARGUMENT, where,
+                            "%s: cannot be copied under this name: it is hidden, longer than "
+                            "%d bytes or reserved: rename the file",
                             r->options->tokenizer, TTT__DATA_NAME - 1);
 }
 
@@ -107,7 +107,7 @@ static pjrt_status *begin_index(run *r)
     const ttt_tokenizer_about *about = ttt_tokenizer_info(r->tokenizer);
     ttt__data_index *index = r->index = calloc(1, sizeof *index);
     if (index == NULL)
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     snprintf(index->kind, sizeof index->kind, "%s", about->kind);
     memcpy(index->hash, about->hash, sizeof index->hash);
     index->vocab = about->vocab;
@@ -121,10 +121,9 @@ static pjrt_status *begin_index(run *r)
     return describe(r);
 }
 
-/* ---- the folder --------------------------------------------------------------------------------
- */
+/* ---- output folder ---- */
 
-/* The lock is the folder's own and goes with the process, however it ends. */
+/* The lock is on the folder itself. The kernel releases it when the process ends. */
 static pjrt_status *lock_folder(run *r)
 {
     const char *out = r->options->out;
@@ -134,14 +133,14 @@ static pjrt_status *lock_folder(run *r)
     if (r->lock < 0)
         return ttt__io_failed(out, NULL);
     if (flock(r->lock, LOCK_EX | LOCK_NB) != 0)
-        return errno == EWOULDBLOCK ? PJRT_FAIL(ALREADY_EXISTS, call,
+        return errno == EWOULDBLOCK ? PJRT_FAIL(ALREADY_EXISTS, where,
                                                 "%s: another process is preparing data in it", out)
                                     : ttt__io_failed(out, NULL);
     return NULL;
 }
 
-/* Shards found become those of our splits. */
-static void take_over(run *r, ttt__data_index *found)
+/* Moves the shards found in the folder into our splits. */
+static void adopt_shards(run *r, ttt__data_index *found)
 {
     for (int i = 0; i < found->n_splits; i++) {
         for (int k = TRAIN; k <= VALIDATION; k++) {
@@ -162,8 +161,8 @@ static void remove_file(const run *r, const char *name)
     free(path);
 }
 
-/* A folder that is whole is left as it is, after a look at whether all of it is there. */
-static pjrt_status *check_whole(run *r)
+/* A complete folder stays as it is; this only checks that all its shards are there. */
+static pjrt_status *check_complete(run *r)
 {
     for (int i = TRAIN; i <= VALIDATION; i++) {
         ttt_dataset *data;
@@ -181,17 +180,16 @@ static pjrt_status *open_folder(run *r, ttt__folder_state *state)
 {
     ttt__data_index *found = NULL;
     PJRT_TRY(lock_folder(r));
-    pjrt_status *st = ttt__folder_look(r->options->out, r->index, &r->journal, state, &found);
+    pjrt_status *st = ttt__folder_inspect(r->options->out, r->index, &r->journal, state, &found);
     if (st == NULL && *state != TTT__FRESH) {
-        take_over(r, found);
+        adopt_shards(r, found);
         r->resumed = true;
     }
     ttt__data_index_free(found);
     return st;
 }
 
-/* ---- the loop ----------------------------------------------------------------------------------
- */
+/* ---- main loop ---- */
 
 static ttt_prepare_progress progress_of(const run *r)
 {
@@ -206,18 +204,18 @@ static ttt_prepare_progress progress_of(const run *r)
     };
 }
 
-static void tell(run *r, bool now)
+static void report_progress(run *r, bool now)
 {
     double time = ttt__seconds();
-    if (r->options->progress == NULL || (!now && time - r->told < 0.2))
+    if (r->options->progress == NULL || (!now && time - r->last_progress < 0.2))
         return;
-    r->told = time;
+    r->last_progress = time;
     ttt_prepare_progress progress = progress_of(r);
     r->options->progress(r->options->ctx, &progress);
 }
 
-/* What was written so far is kept, whatever happens next. Seldom enough to cost a tenth at most. */
-static pjrt_status *keep(run *r)
+/* Makes everything written so far durable. The interval limits the cost to a tenth of the time. */
+static pjrt_status *write_journal(run *r)
 {
     double began = ttt__seconds();
     ttt__journal journal = r->journal;
@@ -240,10 +238,10 @@ static pjrt_status *count_bad_lines(run *r, const ttt__unit *unit)
     char *first = r->journal.first_bad;
     long long line = r->journal.line + unit->first_bad;
     if (unit->bad_lines > 0 && r->options->strict)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "%s:%lld: %s", unit->input->path, line,
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "%s:%lld: %s", unit->input->path, line,
                          unit->reason);
     if (unit->bad_lines > 0 && r->journal.bad_lines == 0) {
-        size_t length = strlen(unit->input->path); /* its end tells more than its beginning */
+        size_t length = strlen(unit->input->path); /* keep the end of a long path */
         snprintf(first, sizeof r->journal.first_bad, "%s:%lld: %.80s",
                  unit->input->path + (length > 90 ? length - 90 : 0), line, unit->reason);
     }
@@ -251,22 +249,22 @@ static pjrt_status *count_bad_lines(run *r, const ttt__unit *unit)
     return NULL;
 }
 
-/* Documents one after another that fall into the same split go out together. */
-static pjrt_status *write_runs(run *r, const ttt__unit *unit)
+/* Consecutive documents of one split are written with one call. */
+static pjrt_status *write_spans(run *r, const ttt__unit *unit)
 {
     const unsigned char *at = unit->tokens;
     int width = ttt__output_index(r->output)->width;
-    for (size_t i = 0; i < unit->n_runs;) {
+    for (size_t i = 0; i < unit->n_spans;) {
         int64_t tokens = 0, documents = 0;
-        int64_t first = r->journal.documents - (unit->runs[i].begins ? 0 : 1);
+        int64_t first = r->journal.documents - (unit->spans[i].begins ? 0 : 1);
         int split = split_of(r, first);
-        for (; i < unit->n_runs; i++) {
-            bool begins = unit->runs[i].begins;
+        for (; i < unit->n_spans; i++) {
+            bool begins = unit->spans[i].begins;
             if (begins && split_of(r, r->journal.documents) != split)
                 break;
             r->journal.documents += begins;
             documents += begins;
-            tokens += unit->runs[i].tokens;
+            tokens += unit->spans[i].tokens;
         }
         PJRT_TRY(ttt__output_put(r->output, split, at, tokens, documents));
         at += tokens * width;
@@ -276,20 +274,20 @@ static pjrt_status *write_runs(run *r, const ttt__unit *unit)
 
 static pjrt_status *write_unit(run *r, const ttt__unit *unit)
 {
-    PJRT_TRY(write_runs(r, unit));
+    PJRT_TRY(write_spans(r, unit));
     r->journal.line = unit->next.file == r->journal.at.file ? r->journal.line + unit->lines : 0;
     r->journal.at = unit->next;
     r->journal.taken = unit->taken;
     return NULL;
 }
 
-/* Takes units until there are no more. `torn`: a unit is on the disk in part. */
-static pjrt_status *take_units(run *r, ttt__line *line, bool *torn)
+/* Takes units until the input ends. Sets `torn` if only part of a unit was written. */
+static pjrt_status *take_units(run *r, ttt__pipeline *pipeline, bool *torn)
 {
     for (bool end = false; !end;) {
         if (r->options->stop != NULL && atomic_load(r->options->stop))
-            return PJRT_FAIL(CANCELLED, call, "stopped: the same command will go on from here");
-        ttt__unit *unit = ttt__line_next(line);
+            return PJRT_FAIL(CANCELLED, where, "stopped: run the same command to resume");
+        ttt__unit *unit = ttt__pipeline_next(pipeline);
         if (unit != NULL) {
             pjrt_status *st = unit->failed;
             unit->failed = NULL;
@@ -298,12 +296,12 @@ static pjrt_status *take_units(run *r, ttt__line *line, bool *torn)
                 st = write_unit(r, unit);
                 *torn = st != NULL;
             }
-            ttt__line_done(line);
+            ttt__pipeline_release(pipeline);
             PJRT_TRY(st);
         }
-        tell(r, false);
+        report_progress(r, false);
         if (ttt__seconds() >= r->next_journal)
-            PJRT_TRY(keep(r));
+            PJRT_TRY(write_journal(r));
     }
     return NULL;
 }
@@ -314,30 +312,30 @@ static int threads_of(const run *r)
     int count = r->options->threads;
     if (count == 0)
         count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    return count > MOST_THREADS ? MOST_THREADS : count;
+    return count > MAX_THREADS ? MAX_THREADS : count;
 }
 
 static pjrt_status *prepare_rest(run *r)
 {
-    ttt__cutter *cutter = NULL;
-    ttt__line *line = NULL;
+    ttt__splitter *splitter = NULL;
+    ttt__pipeline *pipeline = NULL;
     ttt__encoding how = {r->tokenizer, field(r), ttt__output_index(r->output)->width};
     bool torn = false;
-    PJRT_TRY(keep(r)); /* the first word in the folder: from here on it is ours */
-    pjrt_status *st = ttt__cutter_new(&r->inputs, r->options->separator, r->journal.at, &cutter);
+    PJRT_TRY(write_journal(r)); /* from here on the folder carries our journal */
+    pjrt_status *st =
+        ttt__splitter_new(&r->inputs, r->options->separator, r->journal.at, &splitter);
     if (st == NULL)
-        st = ttt__line_new(cutter, &how, threads_of(r), &line);
+        st = ttt__pipeline_new(splitter, &how, threads_of(r), &pipeline);
     if (st == NULL)
-        st = take_units(r, line, &torn);
+        st = take_units(r, pipeline, &torn);
     if (st != NULL && !torn)
-        pjrt_status_free(keep(r)); /* the failure before is the one to tell */
-    ttt__line_free(line);
-    ttt__cutter_free(cutter);
+        pjrt_status_free(write_journal(r)); /* report the first failure, not this one */
+    ttt__pipeline_free(pipeline);
+    ttt__splitter_free(splitter);
     return st;
 }
 
-/* ---- the end -----------------------------------------------------------------------------------
- */
+/* ---- completion ---- */
 
 static pjrt_status *copy_tokenizer(const run *r)
 {
@@ -346,11 +344,11 @@ static pjrt_status *copy_tokenizer(const run *r)
     const ttt__data_index *index = ttt__output_index(r->output);
     if (index->file[0] == '\0')
         return NULL;
-    PJRT_TRY(ttt__file_read(r->options->tokenizer, MOST_TOKENIZER, &bytes, &size));
+    PJRT_TRY(ttt__file_read(r->options->tokenizer, MAX_TOKENIZER_BYTES, &bytes, &size));
     XXH128_hash_t hash = XXH3_128bits(bytes, size);
     pjrt_status *st = hash.low64 == index->hash[0] && hash.high64 == index->hash[1]
                           ? ttt__file_replace(r->options->out, index->file, bytes, size)
-                          : PJRT_FAIL(ABORTED, call, "%s: it was changed while it was used",
+                          : PJRT_FAIL(ABORTED, where, "%s: the file changed while it was used",
                                       r->options->tokenizer);
     free(bytes);
     return st;
@@ -361,7 +359,7 @@ static pjrt_status *finish(run *r)
     if (progress_of(r).tokens == 0) {
         remove_file(r, "journal.json");
         rmdir(r->options->out);
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "no document was found in the inputs%s%s",
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "the inputs contain no document%s%s",
                          r->journal.bad_lines > 0 ? "; the first bad line: " : "",
                          r->journal.first_bad);
     }
@@ -370,7 +368,7 @@ static pjrt_status *finish(run *r)
     PJRT_TRY(ttt__folder_write(r->options->out, ttt__output_index(r->output), &r->journal, true));
     remove_file(r, "journal.json");
     r->journal.taken = r->inputs.bytes;
-    tell(r, true);
+    report_progress(r, true);
     return NULL;
 }
 
@@ -382,9 +380,9 @@ static pjrt_status *prepare(run *r)
     PJRT_TRY(ttt_tokenizer_open(r->options->tokenizer, &r->tokenizer));
     PJRT_TRY(begin_index(r));
     PJRT_TRY(open_folder(r, &state));
-    if (state == TTT__WHOLE) {
+    if (state == TTT__COMPLETE) {
         r->journal.taken = r->inputs.bytes;
-        return check_whole(r);
+        return check_complete(r);
     }
     ttt__data_index *index = r->index;
     r->index = NULL;

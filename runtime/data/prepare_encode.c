@@ -1,4 +1,4 @@
-/* A unit's text to its tokens: what a worker does. */
+/* Encodes the text of a unit; runs on a worker. */
 #include "runtime/data/prepare.h"
 
 #include <endian.h>
@@ -6,22 +6,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char call[] = "data";
+static const char where[] = "data";
 
 static pjrt_status *put_tokens(const ttt__encoding *how, const ttt_ids *ids, bool begins,
                                ttt__unit *unit)
 {
     size_t bytes = ids->count * (size_t)how->width;
     if (!ttt__grow((void **)&unit->tokens, &unit->tokens_room, unit->tokens_size + bytes, 1) ||
-        !ttt__grow((void **)&unit->runs, &unit->runs_room, unit->n_runs + 1, sizeof *unit->runs))
-        return PJRT_NO_MEMORY(call);
+        !ttt__grow((void **)&unit->spans, &unit->spans_room, unit->n_spans + 1,
+                   sizeof *unit->spans))
+        return PJRT_NO_MEMORY(where);
     unsigned char *to = unit->tokens + unit->tokens_size;
     for (size_t i = 0; how->width == 2 && i < ids->count; i++)
         ((uint16_t *)to)[i] = htole16((uint16_t)ids->list[i]);
     for (size_t i = 0; how->width == 4 && i < ids->count; i++)
         ((uint32_t *)to)[i] = htole32((uint32_t)ids->list[i]);
     unit->tokens_size += bytes;
-    unit->runs[unit->n_runs++] = (ttt__run){(int64_t)ids->count, begins};
+    unit->spans[unit->n_spans++] = (ttt__token_span){(int64_t)ids->count, begins};
     return NULL;
 }
 
@@ -36,8 +37,7 @@ static pjrt_status *encode(const ttt__encoding *how, ttt_encoder *encoder, ttt_i
     return put_tokens(how, ids, begins, unit);
 }
 
-/* ---- lines -------------------------------------------------------------------------------------
- */
+/* ---- lines ---- */
 
 static void bad_line(ttt__unit *unit, const char *format, const char *what)
 {
@@ -46,7 +46,7 @@ static void bad_line(ttt__unit *unit, const char *format, const char *what)
     unit->first_bad = unit->lines;
     snprintf(unit->reason, sizeof unit->reason, format, what);
     for (char *at = unit->reason; *at != '\0'; at++)
-        *at = (unsigned char)*at < ' ' ? ' ' : *at; /* what is quoted stays on one line */
+        *at = (unsigned char)*at < ' ' ? ' ' : *at; /* keep the quoted text on one line */
 }
 
 static pjrt_status *encode_line(const ttt__encoding *how, ttt_encoder *encoder, ttt_ids *ids,
@@ -57,7 +57,7 @@ static pjrt_status *encode_line(const ttt__encoding *how, ttt_encoder *encoder, 
     json_t *root = json_loadb(line, size, JSON_ALLOW_NUL, &error);
     const json_t *text = json_object_get(root, how->field);
     if (root == NULL && json_error_code(&error) == json_error_out_of_memory)
-        st = PJRT_NO_MEMORY(call);
+        st = PJRT_NO_MEMORY(where);
     else if (root == NULL)
         bad_line(unit, "not JSON: %.100s", error.text);
     else if (!json_is_object(root))
@@ -106,10 +106,10 @@ pjrt_status *ttt__unit_encode(const ttt__encoding *how, ttt_encoder *encoder, tt
     }
     if (unit->input->jsonl)
         return encode_lines(how, encoder, ids, unit);
-    for (size_t i = 0; i < unit->n_pieces; i++) {
-        const ttt__checkpoint_shard *piece = &unit->pieces[i];
-        PJRT_TRY(encode(how, encoder, ids, unit->text + piece->start, piece->size, piece->begins,
-                        piece->ends, unit));
+    for (size_t i = 0; i < unit->n_chunks; i++) {
+        const ttt__text_chunk *chunk = &unit->chunks[i];
+        PJRT_TRY(encode(how, encoder, ids, unit->text + chunk->start, chunk->size, chunk->begins,
+                        chunk->ends, unit));
     }
     return NULL;
 }

@@ -1,4 +1,4 @@
-/* What a folder of prepared data says of itself: index.json and journal.json. */
+/* Reads and writes index.json and journal.json of a prepared folder. */
 #include "runtime/data/prepare.h"
 
 #include <dirent.h>
@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char call[] = "data";
+static const char where[] = "data";
 
-/* A text that may not be UTF-8: names of files need not be. */
+/* Encodes text that may not be UTF-8, such as file names. */
 static json_t *text_json(const char *text)
 {
     json_t *value = json_string(text);
@@ -22,10 +22,9 @@ static json_t *text_json(const char *text)
     return value;
 }
 
-/* ---- writing -----------------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 
-/* The whole folder says nothing of how often it was cut: it is the same however it was made. */
+/* A complete index does not record interruptions, so its bytes do not depend on them. */
 static json_t *made_json(const ttt__journal *journal, bool whole)
 {
     json_t *made =
@@ -51,15 +50,14 @@ pjrt_status *ttt__folder_write(const char *folder, ttt__data_index *index,
     index->made = made_json(journal, whole);
     char *text = index->made == NULL ? NULL : ttt__data_index_text(index);
     if (text == NULL)
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     pjrt_status *st =
         ttt__file_replace(folder, whole ? "index.json" : "journal.json", text, strlen(text));
     free(text);
     return st;
 }
 
-/* ---- reading -----------------------------------------------------------------------------------
- */
+/* ---- reading ---- */
 
 static bool get(const json_t *object, const char *key, int64_t most, int64_t *out)
 {
@@ -98,7 +96,7 @@ static bool same(const ttt__data_index *a, const ttt__data_index *b, const json_
            a->hash[0] == b->hash[0] && a->hash[1] == b->hash[1] && a->width == b->width;
 }
 
-/* Only what a run leaves that was killed before it wrote its first word may be there. */
+/* The folder may hold only what a run killed before its first journal leaves behind. */
 static pjrt_status *check_empty(const char *folder)
 {
     pjrt_status *st = NULL;
@@ -109,23 +107,23 @@ static pjrt_status *check_empty(const char *folder)
         const char *name = entry->d_name;
         if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0 &&
             strcmp(name, "journal.json.tmp") != 0)
-            st = PJRT_FAIL(ALREADY_EXISTS, call,
-                           "%s is not empty and holds no prepared data: take another folder",
-                           folder);
+            st =
+                PJRT_FAIL(ALREADY_EXISTS, where,
+                          "%s is not empty and holds no prepared data: use another folder", folder);
     }
     closedir(entries);
     return st;
 }
 
-pjrt_status *ttt__folder_look(const char *folder, const ttt__data_index *wanted,
-                              ttt__journal *journal, ttt__folder_state *state,
-                              ttt__data_index **found)
+pjrt_status *ttt__folder_inspect(const char *folder, const ttt__data_index *wanted,
+                                 ttt__journal *journal, ttt__folder_state *state,
+                                 ttt__data_index **found)
 {
-    *state = TTT__WHOLE;
+    *state = TTT__COMPLETE;
     pjrt_status *st = ttt__data_index_read(folder, "index.json", found);
     if (pjrt_status_code(st) == PJRT_CODE_NOT_FOUND) {
         pjrt_status_free(st);
-        *state = TTT__CUT;
+        *state = TTT__INTERRUPTED;
         st = ttt__data_index_read(folder, "journal.json", found);
     }
     if (pjrt_status_code(st) == PJRT_CODE_NOT_FOUND) {
@@ -135,12 +133,12 @@ pjrt_status *ttt__folder_look(const char *folder, const ttt__data_index *wanted,
     }
     PJRT_TRY(st);
     if (!same(wanted, *found, journal->options))
-        return PJRT_FAIL(ALREADY_EXISTS, call,
-                         "%s holds data of other inputs or options%s: take another folder, or "
+        return PJRT_FAIL(ALREADY_EXISTS, where,
+                         "%s holds data of other inputs or options%s: use another folder, or "
                          "remove this one",
-                         folder, *state == TTT__CUT ? ", not yet whole" : "");
-    if (!read_journal(*found, *state == TTT__WHOLE, journal))
-        return PJRT_FAIL(DATA_LOSS, call, "%s: its %s is broken: remove the folder and begin anew",
-                         folder, *state == TTT__WHOLE ? "index.json" : "journal.json");
+                         folder, *state == TTT__INTERRUPTED ? ", incomplete" : "");
+    if (!read_journal(*found, *state == TTT__COMPLETE, journal))
+        return PJRT_FAIL(DATA_LOSS, where, "%s: invalid %s: remove the folder and start again",
+                         folder, *state == TTT__COMPLETE ? "index.json" : "journal.json");
     return NULL;
 }

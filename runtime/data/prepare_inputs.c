@@ -1,4 +1,4 @@
-/* The files that inputs name: themselves, or those of folders in order of names. */
+/* Resolves inputs to files: a named file, or the files of a folder sorted by name. */
 #include "runtime/data/prepare.h"
 
 #include <dirent.h>
@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
-static const char call[] = "data";
+static const char where[] = "data";
 
-enum { MOST_DEPTH = 32 }; /* of folders: a link may lead back to one above it */
+enum { MAX_DEPTH = 32 }; /* of folders; a symbolic link may form a loop */
 
 static bool ends_with(const char *name, size_t length, const char *ending)
 {
@@ -20,8 +20,8 @@ static bool ends_with(const char *name, size_t length, const char *ending)
     return length > n && memcmp(name + length - n, ending, n) == 0;
 }
 
-/* What a file holds by its name; false when that tells nothing. */
-static bool known(const char *name, ttt__input *input)
+/* Determines the format by the suffix. False if it is unknown. */
+static bool known_suffix(const char *name, ttt__input *input)
 {
     static const char *const text[] = {".txt", ".text", ".md"}, *const lines[] = {".jsonl",
                                                                                   ".json"};
@@ -55,10 +55,10 @@ static pjrt_status *add_file(ttt__inputs *inputs, const char *path, const struct
 {
     ttt__input input = {.size = info->st_size};
     size_t room = (size_t)inputs->room;
-    if (!known(path, &input)) {
+    if (!known_suffix(path, &input)) {
         if (named)
-            return PJRT_FAIL(INVALID_ARGUMENT, call,
-                             "%s: what it holds is told by its ending: .txt .text .md (text), "
+            return PJRT_FAIL(INVALID_ARGUMENT, where,
+                             "%s: unknown suffix: use .txt .text .md (text), "
                              ".jsonl .json (a document a line), each also with .zst",
                              path);
         if (inputs->skipped++ == 0)
@@ -66,17 +66,17 @@ static pjrt_status *add_file(ttt__inputs *inputs, const char *path, const struct
         return NULL;
     }
     if (inputs->count == INT_MAX)
-        return PJRT_FAIL(OUT_OF_RANGE, call, "too many input files");
+        return PJRT_FAIL(OUT_OF_RANGE, where, "too many input files");
     input.path = strdup(path);
     if (input.path == NULL || !ttt__grow((void **)&inputs->list, &room, (size_t)inputs->count + 1,
                                          sizeof *inputs->list)) {
         free(input.path);
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     }
     inputs->room = room > INT_MAX ? INT_MAX : (int)room;
     inputs->list[inputs->count++] = input;
     inputs->bytes += input.size;
-    /* A hash of what came before and this file: order counts. */
+    /* Chains the hash so far with this file: order matters. */
     struct {
         uint64_t before[2], size, seconds, nanoseconds;
         XXH64_hash_t path;
@@ -107,16 +107,16 @@ static pjrt_status *add_folder(ttt__inputs *inputs, const char *folder, int dept
 {
     struct dirent **entries;
     pjrt_status *st = NULL;
-    if (depth > MOST_DEPTH)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "%s: folders in folders, more than %d deep",
-                         folder, MOST_DEPTH);
+    if (depth > MAX_DEPTH)
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "%s: folders nested more than %d deep", folder,
+                         MAX_DEPTH);
     int count = scandir(folder, &entries, visible, by_name);
     if (count < 0)
         return ttt__io_failed(folder, NULL);
     for (int i = 0; i < count; i++) {
         char *path = st == NULL ? ttt__path_new(folder, entries[i]->d_name) : NULL;
         if (st == NULL)
-            st = path == NULL ? PJRT_NO_MEMORY(call) : add(inputs, path, depth + 1);
+            st = path == NULL ? PJRT_NO_MEMORY(where) : add(inputs, path, depth + 1);
         free(path);
         free(entries[i]);
     }
@@ -133,7 +133,8 @@ static pjrt_status *add(ttt__inputs *inputs, const char *path, int depth)
         return add_folder(inputs, path, depth);
     if (S_ISREG(info.st_mode))
         return add_file(inputs, path, &info, depth == 0);
-    return depth > 0 ? NULL : PJRT_FAIL(INVALID_ARGUMENT, call, "%s: not a file or a folder", path);
+    return depth > 0 ? NULL
+                     : PJRT_FAIL(INVALID_ARGUMENT, where, "%s: not a file or a folder", path);
 }
 
 pjrt_status *ttt__inputs_find(const char *const *names, int count, ttt__inputs *out)
@@ -142,8 +143,8 @@ pjrt_status *ttt__inputs_find(const char *const *names, int count, ttt__inputs *
     for (int i = 0; i < count; i++)
         PJRT_TRY(add(out, names[i], 0));
     if (out->count == 0)
-        return PJRT_FAIL(INVALID_ARGUMENT, call,
-                         "the inputs hold no file that ends with .txt .text .md .jsonl .json or "
+        return PJRT_FAIL(INVALID_ARGUMENT, where,
+                         "the inputs contain no file that ends in .txt .text .md .jsonl .json or "
                          "one of these and .zst");
     return NULL;
 }

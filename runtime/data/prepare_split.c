@@ -1,27 +1,26 @@
 /*
- * Cuts input into units. Where depends on the text from the unit's beginning on and on nothing
- * else, so a run that is continued cuts as if it had never stopped.
+ * Splits input into units. A boundary depends only on the text from the unit's start, so a resumed
+ * run makes the same units.
  */
 #include "runtime/data/prepare.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static const char call[] = "data";
+static const char where[] = "data";
 
-struct ttt__cutter {
+struct ttt__splitter {
     const ttt__inputs *inputs;
     const char *separator; /* NULL: a text file is one document */
     ttt__cursor at;
-    int64_t before;  /* bytes of the files before this one */
+    int64_t before;  /* size of the files before this one */
     ttt__text *text; /* NULL between files */
-    char *held;      /* text that was read and belongs to no unit yet */
+    char *buffer;    /* text read but not yet in a unit */
     size_t count, room;
-    bool end; /* nothing follows what is held */
+    bool end; /* the file has no text after the buffer */
 };
 
-/* ---- units -------------------------------------------------------------------------------------
- */
+/* ---- units ---- */
 
 void ttt__unit_clear(ttt__unit *unit)
 {
@@ -36,12 +35,12 @@ void ttt__unit_clear(ttt__unit *unit)
     *unit = (ttt__unit){
         .text = kept.text,
         .text_room = kept.text_room,
-        .pieces = kept.pieces,
-        .pieces_room = kept.pieces_room,
+        .chunks = kept.chunks,
+        .chunks_room = kept.chunks_room,
         .tokens = kept.tokens,
         .tokens_room = kept.tokens_room,
-        .runs = kept.runs,
-        .runs_room = kept.runs_room,
+        .spans = kept.spans,
+        .spans_room = kept.spans_room,
     };
     pjrt_status_free(kept.failed);
 }
@@ -49,9 +48,9 @@ void ttt__unit_clear(ttt__unit *unit)
 void ttt__unit_free(ttt__unit *unit)
 {
     free(unit->text);
-    free(unit->pieces);
+    free(unit->chunks);
     free(unit->tokens);
-    free(unit->runs);
+    free(unit->spans);
     pjrt_status_free(unit->failed);
 }
 
@@ -60,94 +59,93 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* ---- what is held ------------------------------------------------------------------------------
- */
+/* ---- text buffer ---- */
 
-/* At least `wanted` bytes are held, unless the file ends before. */
-static pjrt_status *hold(ttt__cutter *cutter, size_t wanted)
+/* Reads until `wanted` bytes are buffered or the file ends. */
+static pjrt_status *fill_buffer(ttt__splitter *splitter, size_t wanted)
 {
     size_t n = 0;
-    if (cutter->end || cutter->count >= wanted)
+    if (splitter->end || splitter->count >= wanted)
         return NULL;
-    if (!ttt__grow((void **)&cutter->held, &cutter->room, wanted, 1))
-        return PJRT_NO_MEMORY(call);
-    PJRT_TRY(
-        ttt__text_read(cutter->text, cutter->held + cutter->count, wanted - cutter->count, &n));
-    cutter->count += n;
-    cutter->end = cutter->count < wanted;
+    if (!ttt__grow((void **)&splitter->buffer, &splitter->room, wanted, 1))
+        return PJRT_NO_MEMORY(where);
+    PJRT_TRY(ttt__text_read(splitter->text, splitter->buffer + splitter->count,
+                            wanted - splitter->count, &n));
+    splitter->count += n;
+    splitter->end = splitter->count < wanted;
     return NULL;
 }
 
-static void drop(ttt__cutter *cutter, size_t count)
+static void drop(ttt__splitter *splitter, size_t count)
 {
-    memmove(cutter->held, cutter->held + count, cutter->count - count);
-    cutter->count -= count;
-    cutter->at.offset += (int64_t)count;
+    memmove(splitter->buffer, splitter->buffer + count, splitter->count - count);
+    splitter->count -= count;
+    splitter->at.offset += (int64_t)count;
 }
 
-/* The first `count` bytes become the unit's text. */
-static pjrt_status *give(ttt__cutter *cutter, size_t count, ttt__unit *unit)
+/* Moves the first `count` bytes to the unit. */
+static pjrt_status *emit_unit(ttt__splitter *splitter, size_t count, ttt__unit *unit)
 {
     if (!ttt__grow((void **)&unit->text, &unit->text_room, count + 1, 1))
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     if (count > 0)
-        memcpy(unit->text, cutter->held, count);
+        memcpy(unit->text, splitter->buffer, count);
     unit->size = count;
-    drop(cutter, count);
+    drop(splitter, count);
     return NULL;
 }
 
-/* ---- lines -------------------------------------------------------------------------------------
- */
+/* ---- lines ---- */
 
-/* A line that is too long to keep is passed over. */
-static pjrt_status *pass_line(ttt__cutter *cutter, ttt__unit *unit)
+/* Skips a line that exceeds the limit. */
+static pjrt_status *skip_line(ttt__splitter *splitter, ttt__unit *unit)
 {
     const char *newline = NULL;
     unit->too_long = true;
-    while (newline == NULL && cutter->count > 0) {
-        newline = memchr(cutter->held, '\n', cutter->count);
-        drop(cutter, newline == NULL ? cutter->count : (size_t)(newline - cutter->held) + 1);
-        PJRT_TRY(hold(cutter, TTT__UNIT));
+    while (newline == NULL && splitter->count > 0) {
+        newline = memchr(splitter->buffer, '\n', splitter->count);
+        drop(splitter,
+             newline == NULL ? splitter->count : (size_t)(newline - splitter->buffer) + 1);
+        PJRT_TRY(fill_buffer(splitter, TTT__UNIT));
     }
     return NULL;
 }
 
-static pjrt_status *cut_lines(ttt__cutter *cutter, ttt__unit *unit)
+static pjrt_status *split_lines(ttt__splitter *splitter, ttt__unit *unit)
 {
-    PJRT_TRY(hold(cutter, TTT__UNIT + 1)); /* one more: to know whether it goes on */
-    if (cutter->count <= TTT__UNIT)
-        return give(cutter, cutter->count, unit);
-    const char *newline = memrchr(cutter->held, '\n', TTT__UNIT);
+    PJRT_TRY(fill_buffer(splitter, TTT__UNIT + 1)); /* one byte more, to see whether text follows */
+    if (splitter->count <= TTT__UNIT)
+        return emit_unit(splitter, splitter->count, unit);
+    const char *newline = memrchr(splitter->buffer, '\n', TTT__UNIT);
     for (size_t seen = TTT__UNIT; newline == NULL;) {
-        size_t wanted = least(seen + TTT__UNIT, TTT__MOST_LINE + 1);
-        PJRT_TRY(hold(cutter, wanted));
-        size_t limit = least(wanted, cutter->count);
-        newline = memchr(cutter->held + seen, '\n', limit - seen);
+        size_t wanted = least(seen + TTT__UNIT, TTT__MAX_LINE + 1);
+        PJRT_TRY(fill_buffer(splitter, wanted));
+        size_t limit = least(wanted, splitter->count);
+        newline = memchr(splitter->buffer + seen, '\n', limit - seen);
         seen = limit;
-        if (newline == NULL && seen > TTT__MOST_LINE)
-            return pass_line(cutter, unit);
-        if (newline == NULL && seen < wanted) /* the end */
-            return give(cutter, seen, unit);
+        if (newline == NULL && seen > TTT__MAX_LINE)
+            return skip_line(splitter, unit);
+        if (newline == NULL && seen < wanted) /* end of file */
+            return emit_unit(splitter, seen, unit);
     }
-    return give(cutter, (size_t)(newline - cutter->held) + 1, unit);
+    return emit_unit(splitter, (size_t)(newline - splitter->buffer) + 1, unit);
 }
 
-/* ---- documents of text files -------------------------------------------------------------------
- */
+/* ---- documents of text files ---- */
 
-static pjrt_status *add_piece(ttt__unit *unit, ttt__checkpoint_shard piece)
+static pjrt_status *add_chunk(ttt__unit *unit, ttt__text_chunk chunk)
 {
-    if (piece.size == 0 && piece.begins)
-        return NULL; /* there is no document */
-    if (!ttt__grow((void **)&unit->pieces, &unit->pieces_room, unit->n_pieces + 1, sizeof piece))
-        return PJRT_NO_MEMORY(call);
-    unit->pieces[unit->n_pieces++] = piece;
+    if (chunk.size == 0 && chunk.begins)
+        return NULL; /* an empty document is dropped */
+    if (!ttt__grow((void **)&unit->chunks, &unit->chunks_room, unit->n_chunks + 1, sizeof chunk))
+        return PJRT_NO_MEMORY(where);
+    unit->chunks[unit->n_chunks++] = chunk;
     return NULL;
 }
 
-/* Where a document that does not fit is cut: behind a line, else a word, else a character. */
-static size_t cut_of(const char *text, size_t size)
+/* Where to split a document that does not fit: after a line, else after a word, else at a
+ * character boundary. */
+static size_t split_point(const char *text, size_t size)
 {
     const char *at = memrchr(text, '\n', size);
     if (at == NULL)
@@ -160,29 +158,30 @@ static size_t cut_of(const char *text, size_t size)
     return cut;
 }
 
-static bool separates(const ttt__cutter *cutter, const char *line, size_t size)
+static bool separates(const ttt__splitter *splitter, const char *line, size_t size)
 {
-    size_t length = strlen(cutter->separator);
+    size_t length = strlen(splitter->separator);
     if (size > 0 && line[size - 1] == '\r')
         size--;
-    return size == length && memcmp(line, cutter->separator, length) == 0;
+    return size == length && memcmp(line, splitter->separator, length) == 0;
 }
 
-/* The whole documents of the window; `used` says how far they go. */
-static pjrt_status *cut_documents(ttt__cutter *cutter, size_t window, ttt__unit *unit, size_t *used)
+/* Adds the complete documents in the window; sets `used` to where they end. */
+static pjrt_status *split_documents(ttt__splitter *splitter, size_t window, ttt__unit *unit,
+                                    size_t *used)
 {
-    const char *held = cutter->held;
+    const char *buffer = splitter->buffer;
     *used = 0;
     for (size_t line = 0; line < window;) {
-        const char *newline = memchr(held + line, '\n', window - line);
-        if (newline == NULL && !(cutter->end && window == cutter->count))
+        const char *newline = memchr(buffer + line, '\n', window - line);
+        if (newline == NULL && !(splitter->end && window == splitter->count))
             break;
-        size_t end = newline == NULL ? window : (size_t)(newline - held);
+        size_t end = newline == NULL ? window : (size_t)(newline - buffer);
         size_t next = newline == NULL ? window : end + 1;
-        if (separates(cutter, held + line, end - line)) {
-            PJRT_TRY(add_piece(
-                unit, (ttt__checkpoint_shard){*used, line - *used, !cutter->at.inside, true}));
-            cutter->at.inside = false;
+        if (separates(splitter, buffer + line, end - line)) {
+            PJRT_TRY(add_chunk(unit,
+                               (ttt__text_chunk){*used, line - *used, !splitter->at.inside, true}));
+            splitter->at.inside = false;
             *used = next;
         }
         line = next;
@@ -190,82 +189,81 @@ static pjrt_status *cut_documents(ttt__cutter *cutter, size_t window, ttt__unit 
     return NULL;
 }
 
-static pjrt_status *cut_text(ttt__cutter *cutter, ttt__unit *unit)
+static pjrt_status *split_text(ttt__splitter *splitter, ttt__unit *unit)
 {
     size_t used = 0;
-    PJRT_TRY(hold(cutter, TTT__UNIT + 1));
-    size_t window = least(cutter->count, TTT__UNIT);
-    if (cutter->separator != NULL)
-        PJRT_TRY(cut_documents(cutter, window, unit, &used));
-    if (cutter->count <= TTT__UNIT) { /* the end: the rest is a document */
-        PJRT_TRY(add_piece(unit,
-                           (ttt__checkpoint_shard){used, window - used, !cutter->at.inside, true}));
-        cutter->at.inside = false;
+    PJRT_TRY(fill_buffer(splitter, TTT__UNIT + 1));
+    size_t window = least(splitter->count, TTT__UNIT);
+    if (splitter->separator != NULL)
+        PJRT_TRY(split_documents(splitter, window, unit, &used));
+    if (splitter->count <= TTT__UNIT) { /* end of file: the rest is one document */
+        PJRT_TRY(
+            add_chunk(unit, (ttt__text_chunk){used, window - used, !splitter->at.inside, true}));
+        splitter->at.inside = false;
         used = window;
     } else if (used == 0) {
-        used = cut_of(cutter->held, window);
-        PJRT_TRY(add_piece(unit, (ttt__checkpoint_shard){0, used, !cutter->at.inside, false}));
-        cutter->at.inside = true;
+        used = split_point(splitter->buffer, window);
+        PJRT_TRY(add_chunk(unit, (ttt__text_chunk){0, used, !splitter->at.inside, false}));
+        splitter->at.inside = true;
     }
-    return give(cutter, used, unit);
+    return emit_unit(splitter, used, unit);
 }
 
-/* ---- files -------------------------------------------------------------------------------------
- */
+/* ---- files ---- */
 
-static pjrt_status *open_file(ttt__cutter *cutter)
+static pjrt_status *open_file(ttt__splitter *splitter)
 {
-    PJRT_TRY(ttt__text_open(&cutter->inputs->list[cutter->at.file], &cutter->text));
-    cutter->end = false;
-    return ttt__text_skip(cutter->text, cutter->at.offset);
+    PJRT_TRY(ttt__text_open(&splitter->inputs->list[splitter->at.file], &splitter->text));
+    splitter->end = false;
+    return ttt__text_skip(splitter->text, splitter->at.offset);
 }
 
-static void close_file(ttt__cutter *cutter)
+static void close_file(ttt__splitter *splitter)
 {
-    ttt__text_free(cutter->text);
-    cutter->text = NULL;
-    cutter->before += cutter->inputs->list[cutter->at.file].size;
-    cutter->at = (ttt__cursor){.file = cutter->at.file + 1};
+    ttt__text_free(splitter->text);
+    splitter->text = NULL;
+    splitter->before += splitter->inputs->list[splitter->at.file].size;
+    splitter->at = (ttt__cursor){.file = splitter->at.file + 1};
 }
 
-pjrt_status *ttt__cutter_new(const ttt__inputs *inputs, const char *separator, ttt__cursor start,
-                             ttt__cutter **out)
+pjrt_status *ttt__splitter_new(const ttt__inputs *inputs, const char *separator, ttt__cursor start,
+                               ttt__splitter **out)
 {
     *out = NULL;
-    ttt__cutter *cutter = calloc(1, sizeof *cutter);
-    if (cutter == NULL)
-        return PJRT_NO_MEMORY(call);
-    cutter->inputs = inputs;
-    cutter->separator = separator;
-    cutter->at = start;
+    ttt__splitter *splitter = calloc(1, sizeof *splitter);
+    if (splitter == NULL)
+        return PJRT_NO_MEMORY(where);
+    splitter->inputs = inputs;
+    splitter->separator = separator;
+    splitter->at = start;
     for (int i = 0; i < start.file; i++)
-        cutter->before += inputs->list[i].size;
-    *out = cutter;
+        splitter->before += inputs->list[i].size;
+    *out = splitter;
     return NULL;
 }
 
-void ttt__cutter_free(ttt__cutter *cutter)
+void ttt__splitter_free(ttt__splitter *splitter)
 {
-    if (cutter == NULL)
+    if (splitter == NULL)
         return;
-    ttt__text_free(cutter->text);
-    free(cutter->held);
-    free(cutter);
+    ttt__text_free(splitter->text);
+    free(splitter->buffer);
+    free(splitter);
 }
 
-pjrt_status *ttt__cutter_next(ttt__cutter *cutter, ttt__unit *unit)
+pjrt_status *ttt__splitter_next(ttt__splitter *splitter, ttt__unit *unit)
 {
-    if (cutter->at.file == cutter->inputs->count) {
+    if (splitter->at.file == splitter->inputs->count) {
         unit->end = true;
         return NULL;
     }
-    if (cutter->text == NULL)
-        PJRT_TRY(open_file(cutter));
-    unit->input = &cutter->inputs->list[cutter->at.file];
-    PJRT_TRY(unit->input->jsonl ? cut_lines(cutter, unit) : cut_text(cutter, unit));
-    unit->taken = cutter->before + ttt__text_taken(cutter->text);
-    if (cutter->end && cutter->count == 0)
-        close_file(cutter);
-    unit->next = cutter->at;
+    if (splitter->text == NULL)
+        PJRT_TRY(open_file(splitter));
+    unit->input = &splitter->inputs->list[splitter->at.file];
+    PJRT_TRY(unit->input->jsonl ? split_lines(splitter, unit) : split_text(splitter, unit));
+    unit->taken = splitter->before + ttt__text_taken(splitter->text);
+    if (splitter->end && splitter->count == 0)
+        close_file(splitter);
+    unit->next = splitter->at;
     return NULL;
 }

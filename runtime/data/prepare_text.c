@@ -1,4 +1,4 @@
-/* The text of one input file, read forward. */
+/* Reads the text of one input file sequentially. */
 #include "runtime/data/prepare.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include <zstd.h>
 
-static const char call[] = "data";
+static const char where[] = "data";
 
 enum { BLOCK = 1 << 17 };
 
@@ -16,11 +16,11 @@ struct ttt__text {
     int fd;
     int64_t taken;
     bool end;          /* of the file */
-    ZSTD_DStream *zst; /* NULL: the file is the text */
+    ZSTD_DStream *zst; /* NULL: not compressed */
     ZSTD_inBuffer in;
-    bool in_frame; /* more of one must follow */
-    bool full;     /* what was decompressed last filled its room: there may be more of it */
-    char *block;   /* compressed; or what is left out */
+    bool in_frame; /* inside a frame: more input must follow */
+    bool full;     /* the last call filled its output buffer, so the decoder may hold more */
+    char *block;   /* compressed input */
 };
 
 pjrt_status *ttt__text_open(const ttt__input *input, ttt__text **out)
@@ -28,7 +28,7 @@ pjrt_status *ttt__text_open(const ttt__input *input, ttt__text **out)
     *out = NULL;
     ttt__text *text = calloc(1, sizeof *text);
     if (text == NULL)
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     text->input = input;
     text->fd = open(input->path, O_RDONLY | O_CLOEXEC);
     text->block = malloc(BLOCK);
@@ -37,7 +37,7 @@ pjrt_status *ttt__text_open(const ttt__input *input, ttt__text **out)
     if (text->fd < 0)
         st = ttt__io_failed(input->path, NULL);
     else if (text->block == NULL || (input->zst && text->zst == NULL))
-        st = PJRT_NO_MEMORY(call);
+        st = PJRT_NO_MEMORY(where);
     if (st != NULL) {
         ttt__text_free(text);
         return st;
@@ -64,7 +64,7 @@ int64_t ttt__text_taken(const ttt__text *text)
     return text->taken;
 }
 
-/* Bytes of the file itself; none at its end alone. */
+/* Reads from the file itself; 0 bytes only at its end. */
 static pjrt_status *read_some(ttt__text *text, char *bytes, size_t room, size_t *count)
 {
     ssize_t n;
@@ -77,25 +77,26 @@ static pjrt_status *read_some(ttt__text *text, char *bytes, size_t room, size_t 
     text->taken += n;
     text->end = n == 0;
     if (text->taken > text->input->size || (text->end && text->taken < text->input->size))
-        return PJRT_FAIL(ABORTED, call, "%s: it was changed while it was read", text->input->path);
+        return PJRT_FAIL(ABORTED, where, "%s: the file changed while it was read",
+                         text->input->path);
     return NULL;
 }
 
-/* Adds to `out` what the next block gives. */
+/* Appends the output of the next block to `out`. */
 static pjrt_status *decompress_some(ttt__text *text, ZSTD_outBuffer *out)
 {
     if (text->in.pos == text->in.size && !(text->in_frame && text->full)) {
         text->in.pos = 0;
         PJRT_TRY(read_some(text, text->block, BLOCK, &text->in.size));
         if (text->end && text->in_frame)
-            return PJRT_FAIL(DATA_LOSS, call, "%s: it ends within compressed data: it was cut",
+            return PJRT_FAIL(DATA_LOSS, where, "%s: the compressed data is truncated",
                              text->input->path);
         if (text->end)
             return NULL;
     }
     size_t left = ZSTD_decompressStream(text->zst, out, &text->in);
     if (ZSTD_isError(left))
-        return PJRT_FAIL(DATA_LOSS, call, "%s: it cannot be decompressed: %s", text->input->path,
+        return PJRT_FAIL(DATA_LOSS, where, "%s: decompression failed: %s", text->input->path,
                          ZSTD_getErrorName(left));
     text->in_frame = left != 0;
     text->full = out->pos == out->size;
@@ -126,14 +127,14 @@ pjrt_status *ttt__text_skip(ttt__text *text, int64_t count)
         return text->taken < 0 ? ttt__io_failed(text->input->path, NULL) : NULL;
     }
     char *bytes = malloc(BLOCK);
-    pjrt_status *st = bytes == NULL ? PJRT_NO_MEMORY(call) : NULL;
+    pjrt_status *st = bytes == NULL ? PJRT_NO_MEMORY(where) : NULL;
     while (st == NULL && count > 0) {
         size_t n = 0;
         st = ttt__text_read(text, bytes, count < BLOCK ? (size_t)count : BLOCK, &n);
         count -= (int64_t)n;
         if (st == NULL && n == 0)
-            st =
-                PJRT_FAIL(ABORTED, call, "%s: it was changed while it was read", text->input->path);
+            st = PJRT_FAIL(ABORTED, where, "%s: the file changed while it was read",
+                           text->input->path);
     }
     free(bytes);
     return st;

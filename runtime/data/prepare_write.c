@@ -1,4 +1,5 @@
-/* Shards as they are written: cut at a number of tokens, hashed on the way, taken up again. */
+/* Writes shards: starts a new one every shard_tokens tokens, hashes while writing, and resumes
+ * partly written ones. */
 #include "runtime/data/prepare.h"
 
 #include <errno.h>
@@ -10,15 +11,15 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-static const char call[] = "data";
+static const char where[] = "data";
 
 enum { BLOCK = 1 << 20 };
 
-/* The open shard of a split: the last of its list. */
+/* The open shard of a split, always the last in its list. */
 typedef struct writer {
     int fd; /* -1: none is open */
     XXH3_state_t *state;
-    size_t room; /* of the split's list */
+    size_t room; /* capacity of the split's list */
 } writer;
 
 struct ttt__output {
@@ -34,14 +35,14 @@ static ttt__shard *last_shard(ttt__output *output, int split)
     return &s->shards[s->count - 1];
 }
 
-/* Opens the last shard of the list; what it has beyond the list's word is cut off. */
+/* Opens the last shard in the list. */
 static pjrt_status *open_shard(ttt__output *output, int split, int flags)
 {
     writer *w = &output->writers[split];
     ttt__shard *shard = last_shard(output, split);
     char *path = ttt__path_new(output->folder, shard->name);
     if (path == NULL)
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     XXH3_128bits_reset(w->state);
     w->fd = open(path, O_RDWR | O_CLOEXEC | flags, 0666);
     pjrt_status *st = w->fd < 0 ? ttt__io_failed(path, NULL) : NULL;
@@ -54,14 +55,14 @@ static pjrt_status *new_shard(ttt__output *output, int split)
     ttt__split *s = &output->index->splits[split];
     writer *w = &output->writers[split];
     if (!ttt__grow((void **)&s->shards, &w->room, (size_t)s->count + 1, sizeof *s->shards))
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     ttt__shard *shard = &s->shards[s->count++];
     *shard = (ttt__shard){0};
     snprintf(shard->name, sizeof shard->name, "%.32s-%05d.tokens", s->name, s->count - 1);
     return open_shard(output, split, O_CREAT | O_TRUNC);
 }
 
-static void take_hash(ttt__output *output, int split)
+static void store_hash(ttt__output *output, int split)
 {
     XXH128_hash_t hash = XXH3_128bits_digest(output->writers[split].state);
     ttt__shard *shard = last_shard(output, split);
@@ -73,7 +74,7 @@ static pjrt_status *sync_shard(ttt__output *output, int split)
 {
     if (output->writers[split].fd < 0)
         return NULL;
-    take_hash(output, split);
+    store_hash(output, split);
     if (fdatasync(output->writers[split].fd) != 0)
         return ttt__io_failed(last_shard(output, split)->name, NULL);
     return NULL;
@@ -128,17 +129,17 @@ ttt__data_index *ttt__output_index(ttt__output *output)
     return output->index;
 }
 
-/* ---- taking up ---------------------------------------------------------------------------------
- */
+/* ---- resuming ---- */
 
 static pjrt_status *changed(const ttt__output *output, const char *name)
 {
-    return PJRT_FAIL(DATA_LOSS, call,
-                     "%s/%s is not what the journal says: remove the folder and prepare again",
+    return PJRT_FAIL(DATA_LOSS, where,
+                     "%s/%s does not match the journal: remove the folder and prepare again",
                      output->folder, name);
 }
 
-/* The sizes of full shards; the last one is looked at more closely when it is open. */
+/* Checks the sizes of all shards. The last may be longer than journalled; it is truncated on
+ * resume. */
 static pjrt_status *check_sizes(const ttt__output *output, const ttt__split *split)
 {
     for (int i = 0; i < split->count; i++) {
@@ -148,7 +149,7 @@ static pjrt_status *check_sizes(const ttt__output *output, const ttt__split *spl
         bool full = shard->tokens == output->shard_tokens;
         char *path = ttt__path_new(output->folder, shard->name);
         if (path == NULL)
-            return PJRT_NO_MEMORY(call);
+            return PJRT_NO_MEMORY(where);
         bool good = stat(path, &info) == 0 && S_ISREG(info.st_mode) &&
                     (full ? info.st_size == size : info.st_size >= size) &&
                     (full || i == split->count - 1);
@@ -159,7 +160,7 @@ static pjrt_status *check_sizes(const ttt__output *output, const ttt__split *spl
     return NULL;
 }
 
-static pjrt_status *read_again(ttt__output *output, int split, char *block)
+static pjrt_status *rehash_last_shard(ttt__output *output, int split, char *block)
 {
     writer *w = &output->writers[split];
     ttt__shard *shard = last_shard(output, split);
@@ -176,12 +177,12 @@ static pjrt_status *read_again(ttt__output *output, int split, char *block)
         XXH3_128bits_update(w->state, block, (size_t)n);
         left -= n;
     }
-    take_hash(output, split);
+    store_hash(output, split);
     return shard->hash[0] == hash[0] && shard->hash[1] == hash[1] ? NULL
                                                                   : changed(output, shard->name);
 }
 
-static pjrt_status *take_up(ttt__output *output, int split)
+static pjrt_status *resume_split(ttt__output *output, int split)
 {
     const ttt__split *s = &output->index->splits[split];
     output->writers[split].room = (size_t)s->count;
@@ -190,10 +191,10 @@ static pjrt_status *take_up(ttt__output *output, int split)
         return NULL;
     char *block = malloc(BLOCK);
     if (block == NULL)
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     pjrt_status *st = open_shard(output, split, 0);
     if (st == NULL)
-        st = read_again(output, split, block);
+        st = rehash_last_shard(output, split, block);
     free(block);
     return st;
 }
@@ -205,16 +206,16 @@ pjrt_status *ttt__output_new(const char *folder, ttt__data_index *index, int64_t
     ttt__output *output = calloc(1, sizeof *output);
     if (output == NULL) {
         ttt__data_index_free(index);
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     }
     output->index = index;
     output->shard_tokens = shard_tokens;
     output->folder = strdup(folder);
     output->writers[0].fd = output->writers[1].fd = -1;
-    pjrt_status *st = output->folder == NULL ? PJRT_NO_MEMORY(call) : NULL;
+    pjrt_status *st = output->folder == NULL ? PJRT_NO_MEMORY(where) : NULL;
     for (int i = 0; st == NULL && i < 2; i++) {
         output->writers[i].state = XXH3_createState();
-        st = output->writers[i].state == NULL ? PJRT_NO_MEMORY(call) : take_up(output, i);
+        st = output->writers[i].state == NULL ? PJRT_NO_MEMORY(where) : resume_split(output, i);
     }
     if (st != NULL)
         ttt__output_free(output);

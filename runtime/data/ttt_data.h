@@ -1,5 +1,5 @@
 /*
- * Data: text on disk to token shards on disk, and those to batches.
+ * Data: prepares text files as token shards on disk, and reads the shards as batches.
  *
  *     #include "runtime/data/ttt_data.h"
  *
@@ -13,10 +13,10 @@
  *     ttt_loader_free(loader);
  *     ttt_dataset_free(data);
  *
- * Failures are statuses as everywhere in this room. A prepared folder holds index.json and shards
- * SPLIT-00000.tokens …: little-endian u16 or u32 numbers and nothing else. index.json has version,
- * tokenizer (kind, file's hash, vocab, bos, eos), type, splits with their shards (name, tokens,
- * documents, XXH3-128), and how it was made.
+ * Errors are returned as statuses. A prepared folder holds index.json and shards
+ * SPLIT-00000.tokens …: raw little-endian u16 or u32 token ids without a header. index.json holds
+ * the version, the tokenizer (kind, hash of its file, vocab, bos, eos), the token type, the splits
+ * with their shards (name, tokens, documents, XXH3-128), and the inputs and options.
  */
 #ifndef RUNTIME_DATA_TTT_DATA_H
 #define RUNTIME_DATA_TTT_DATA_H
@@ -28,71 +28,68 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* ---- preparing ---------------------------------------------------------------------------------
- */
+/* ---- prepare ---- */
 
-/* How far it is, told a few times a second from one thread. */
+/* Progress, reported a few times a second from one thread. */
 typedef struct ttt_prepare_progress {
-    int64_t bytes, total_bytes; /* of the input files as they lie on disk */
+    int64_t bytes, total_bytes; /* of the input files on disk (compressed size) */
     int64_t documents, tokens, bad_lines;
     double seconds;
 } ttt_prepare_progress;
 
 typedef struct ttt_prepare_options {
-    const char *const *inputs; /* files, or folders whose files are all taken in order of names */
+    const char *const *inputs; /* files, or folders whose files are read in order of their names */
     int n_inputs;
-    const char *tokenizer; /* as ttt_tokenizer_open takes it; its file is copied to `out` */
+    const char *tokenizer; /* as for ttt_tokenizer_open; its file is copied to `out` */
     const char *out;
-    const char *field; /* of JSONL; NULL: "text" */
-    double validation; /* share of documents, 0 to 1; each falls by its number and the seed */
+    const char *field; /* JSONL field that holds the text; NULL: "text" */
+    double validation; /* fraction of documents, 0 to 1; drawn per document from `seed` */
     uint64_t seed;
     int threads;          /* 0: all cores */
     int64_t shard_tokens; /* 0: 2^27 */
-    bool strict;          /* the first bad line is an error; else they are counted */
-    /* A line that is this ends a document of a text file, and belongs to none; "": a blank line.
-     * NULL: a file is one document. */
+    bool strict;          /* fail at the first bad line; else bad lines are skipped and counted */
+    /* In text files, a line equal to this ends a document and belongs to none; "": a blank line.
+     * NULL: each file is one document. */
     const char *separator;
     void (*progress)(void *ctx, const ttt_prepare_progress *progress);
     void *ctx;
-    const atomic_bool *stop; /* when true: leave in good order, to be continued */
+    const atomic_bool *stop; /* set it to stop with CANCELLED; the next run resumes */
 } ttt_prepare_options;
 
 typedef struct ttt_prepare_report {
     ttt_prepare_progress all;
     int64_t train_tokens, validation_tokens, train_documents, validation_documents;
     char first_bad[200];          /* "FILE:LINE: reason" */
-    int64_t files, skipped_files; /* `skipped_files`: of folders, with endings that tell nothing */
+    int64_t files, skipped_files; /* `skipped_files`: in folders, with an unknown suffix */
     char first_skipped[200];
-    bool resumed; /* parts of an earlier, cut run were taken over */
+    bool resumed; /* continued an interrupted run */
 } ttt_prepare_report;
 
 /*
- * Text files end with .txt .text .md, files of JSON lines with .jsonl .json; each may be compressed
- * and end with .zst after that. Other files of folders are passed over, hidden ones silently; named
- * by the caller they are refused.
+ * Text files end in .txt, .text or .md, files of JSON lines in .jsonl or .json; each may be
+ * compressed, with .zst appended. Folders: other files are counted as skipped, hidden ones ignored.
+ * Other files given by name are refused.
  *
- * Documents become BOS … EOS (where the tokenizer has them), in the order of the inputs whatever
- * the number of threads: the same inputs and options give the same bytes. Empty documents are none.
- * A document of a text file that is longer than 2 MB is encoded in pieces cut at ends of lines. Bad
- * lines are those that are not JSON, are no object with a text in the field, or have more than
- * 16 MB.
+ * Documents become BOS … EOS (where the tokenizer has them), in the order of the inputs. The same
+ * inputs and options give the same bytes for any number of threads. Empty documents are dropped. A
+ * text document over 2 MB is encoded in chunks that end at line ends. Bad lines are not JSON, have
+ * no string in the field, or are over 16 MB.
  *
- * A run that was cut, by `stop` (CANCELLED), a kill or a full disk, is continued by the next one
- * with the same options and inputs; it loses about a second. index.json comes last, and with it the
- * folder is whole; doing the same again then does nothing. A folder of other options or inputs is
- * refused (ALREADY_EXISTS), not overwritten, and so is one in which another process is at work.
+ * A run that ends early, by `stop` (CANCELLED), a kill or a full disk, resumes when called again
+ * with the same options and inputs; about one second of work is lost. index.json is written last
+ * and makes the folder complete; preparing a complete folder again does nothing. A folder made with
+ * other options or inputs is refused (ALREADY_EXISTS), and so is one that another process is
+ * writing.
  *
- * Memory does not depend on the size of the input: about 30 MB and 60 MB a thread, and while lines
- * of many megabytes are read up to some 40 times the longest of them a thread, beside the
- * tokenizer.
+ * Memory does not depend on the input size: about 30 MB plus 60 MB per thread plus the tokenizer.
+ * JSONL lines of many megabytes need up to 40 times the longest line per thread.
  */
 PJRT_MUST_CHECK pjrt_status *ttt_prepare(const ttt_prepare_options *options,
                                          ttt_prepare_report *report);
 
-/* ---- prepared data -----------------------------------------------------------------------------
- */
+/* ---- prepared data ---- */
 
-/* One split of a prepared folder, mapped. May be shared by threads. */
+/* One memory-mapped split of a prepared folder. Safe to share between threads. */
 typedef struct ttt_dataset ttt_dataset;
 
 typedef struct ttt_dataset_about {
@@ -100,64 +97,63 @@ typedef struct ttt_dataset_about {
     int shards;
     int64_t vocab;
     int32_t bos, eos;
-    const char *tokenizer; /* "bytes", or the path of the file in the folder */
-    uint64_t hash[2];      /* of the split's shards' hashes: what identifies the token stream */
+    const char *tokenizer; /* "bytes", or the path of the tokenizer file in the folder */
+    uint64_t hash[2];      /* of the shards' hashes: identifies the token stream */
 } ttt_dataset_about;
 
-/* Sizes are checked; hashes by ttt_dataset_verify, which names the first broken shard. NOT_FOUND
- * when the folder has no such split; what is broken is DATA_LOSS. Numbers that are no token of the
- * vocabulary show when they are read. A file that shrinks while it is open is beyond all that: it
- * is mapped, and reading what is gone ends the process. */
+/* Checks the shard sizes. ttt_dataset_verify checks the hashes and names the first broken shard.
+ * NOT_FOUND if the folder has no such split; DATA_LOSS if it is damaged. Ids outside the
+ * vocabulary are detected when read. Shards are memory-mapped: truncating one while it is open
+ * crashes the process (SIGBUS). */
 PJRT_MUST_CHECK pjrt_status *ttt_dataset_open(const char *folder, const char *split,
                                               ttt_dataset **out);
 void ttt_dataset_free(ttt_dataset *data);
 const ttt_dataset_about *ttt_dataset_info(const ttt_dataset *data);
 PJRT_MUST_CHECK pjrt_status *ttt_dataset_verify(const ttt_dataset *data);
-/* Tokens [start, start + count) of the stream; what lies outside is refused. */
+/* Tokens [start, start + count) of the stream. OUT_OF_RANGE beyond its end. */
 PJRT_MUST_CHECK pjrt_status *ttt_dataset_read(const ttt_dataset *data, int64_t start, int64_t count,
                                               int32_t *out);
 
-/* ---- batches -----------------------------------------------------------------------------------
- */
+/* ---- batches ---- */
 
 /*
- * Sample i is tokens [i time, i time + time + 1): tokens, and labels one further. Rows are drawn
- * one after another: row r of the whole run is sample P(r mod n) of the n there are, where P is a
- * permutation of its epoch, r / n, computed from seed and epoch alone. So the order depends on
- * nothing but data, time and seed: not on the batch, the number of processes, or where a run was
- * cut. A position is the number of rows drawn by all processes.
+ * Sample i is tokens [i * time, i * time + time + 1): inputs, and labels shifted by one. Row r of
+ * the run is sample P(r mod n) of the n samples, where P is a permutation of epoch r / n computed
+ * from seed and epoch. The order depends only on data, time and seed, not on the batch size, the
+ * number of processes or interruptions. A position is the number of rows drawn by all processes
+ * together.
  */
 typedef struct ttt_loader_options {
     int64_t time;
-    int64_t batch;           /* rows of a batch, of all processes */
-    int64_t first_row, rows; /* those of this process: `rows` from first_row on */
-    const int64_t *which;    /* or these `rows`, by their numbers in a batch; NULL: as above */
+    int64_t batch;           /* rows per batch, over all processes */
+    int64_t first_row, rows; /* of this process: `rows` rows from first_row */
+    const int64_t *which;    /* or these `rows` row numbers of a batch; NULL: consecutive rows */
     uint64_t seed;
-    bool in_order; /* no permutation: for evaluation */
+    bool in_order; /* no permutation, for evaluation */
     bool resets;   /* fill in ttt_batch.resets */
-    int ahead;     /* batches made ahead by a thread of its own; 0: 4 */
+    int ahead;     /* batches assembled ahead by a background thread; 0: 4 */
 } ttt_loader_options;
 
 typedef struct ttt_batch {
-    int64_t position;               /* before it: rows drawn */
+    int64_t position;               /* rows drawn before this batch */
     const int32_t *tokens, *labels; /* [rows, time] */
-    const uint8_t *resets; /* [rows, time]: 1 where a token is BOS; NULL unless asked for */
+    const uint8_t *resets; /* [rows, time]: 1 where the token is BOS; NULL unless requested */
 } ttt_batch;
 
 typedef struct ttt_loader ttt_loader;
-/* `position`: 0, or where an earlier loader was. Data of less than one sample is refused, and so
- * are tokenizers without BOS when resets are asked for. */
+/* `position`: 0, or the position of an earlier loader. INVALID_ARGUMENT if the data is shorter
+ * than one sample, or if resets are requested and the tokenizer has no BOS. */
 PJRT_MUST_CHECK pjrt_status *ttt_loader_new(const ttt_dataset *data,
                                             const ttt_loader_options *options, int64_t position,
                                             ttt_loader **out);
 void ttt_loader_free(ttt_loader *loader);
-/* The next batch, without end; it lives until the next call, and is this process's rows of it. A
- * failure of the thread shows once the batches before it are taken, and then for ever. */
+/* This process's rows of the next batch, endlessly. Valid until the next call. An error of the
+ * background thread is returned after the batches before it, and on every later call. */
 PJRT_MUST_CHECK pjrt_status *ttt_loader_next(ttt_loader *loader, ttt_batch *batch);
-/* Samples of an epoch, and the seconds that ttt_loader_next waited for the thread so far. */
+/* Samples per epoch, and seconds that ttt_loader_next has waited in total. */
 int64_t ttt_loader_samples(const ttt_loader *loader);
 double ttt_loader_waited(const ttt_loader *loader);
-/* The sample that row `row` of the run is. */
+/* The sample of row `row` of the run. */
 int64_t ttt_loader_sample(const ttt_loader *loader, int64_t row);
 
 #endif

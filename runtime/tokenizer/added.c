@@ -1,20 +1,20 @@
-/* Added tokens: looked for in the text before anything else is done with it, the leftmost and then
- * the longest first, with the white space around them where they ask for it. */
+/* Added tokens: matched in the raw text before anything else, leftmost first, then longest,
+ * including surrounding white space where lstrip or rstrip is set. */
 #include "runtime/tokenizer/internal.h"
 
 #include <stdlib.h>
 
-static const char call[] = "tokenizer";
+static const char where[] = "tokenizer";
 
 pjrt_status *ttt__added_add(ttt__added *added, const char *text, size_t size, int32_t id,
                             unsigned flags)
 {
     struct ttt__added_token *list = realloc(added->list, ((size_t)added->count + 1) * sizeof *list);
     if (list == NULL)
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     added->list = list;
     if (size == 0)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "added token %d has no text", id);
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "added token %d has no text", id);
     PJRT_TRY(ttt__trie_add(&added->trie, text, size, added->count));
     list[added->count++] = (struct ttt__added_token){id, (uint8_t)flags};
     added->plain += (flags & TTT__ADDED_SPECIAL) == 0;
@@ -98,7 +98,7 @@ pjrt_status *ttt__added_cut(const ttt__added *added, ttt_encoder *encoder, const
         if (done < from)
             PJRT_TRY(rest(encoder, done, (size_t)(from - done), first && done == text, ids));
         if (!ttt__ids_add(ids, token->id))
-            return PJRT_NO_MEMORY(call);
+            return PJRT_NO_MEMORY(where);
         done = stop;
     }
     if (done < end)

@@ -1,18 +1,16 @@
 /*
- * Byte-pair merging: of all neighbours that may merge, those of the lowest rank do, the leftmost
- * first, until none may. Short words look through all pairs for the lowest; long ones keep a heap,
- * so that a megabyte without a space costs no more than its logarithm.
+ * Byte-pair merging: repeatedly merges the adjacent pair of lowest rank, leftmost first. Short
+ * words scan all pairs; long words use a heap, so n bytes without a space cost O(n log n).
  */
 #include "runtime/tokenizer/internal.h"
 
 #include <stdlib.h>
 
-static const char call[] = "tokenizer";
+static const char where[] = "tokenizer";
 
 enum { SHORT_WORD = 48 };
 
-/* ---- pairs -------------------------------------------------------------------------------------
- */
+/* ---- pairs ---- */
 
 static size_t slot_of(const ttt__pairs *pairs, int32_t left, int32_t right)
 {
@@ -20,8 +18,8 @@ static size_t slot_of(const ttt__pairs *pairs, int32_t left, int32_t right)
     return (key * UINT64_C(0x9e3779b97f4a7c15) >> 30) & pairs->mask;
 }
 
-/* The pair, or a free place, whose rank is TTT__NO_RANK. */
-static ttt__pair *place_of(const ttt__pairs *pairs, int32_t left, int32_t right)
+/* The slot of the pair, or a free slot (rank TTT__NO_RANK). */
+static ttt__pair *find_slot(const ttt__pairs *pairs, int32_t left, int32_t right)
 {
     size_t slot = slot_of(pairs, left, right);
     for (;; slot = (slot + 1) & pairs->mask) {
@@ -45,7 +43,7 @@ static bool pairs_room(ttt__pairs *pairs)
     for (size_t i = 0; i < slots; i++) {
         const ttt__pair *pair = &pairs->table[i];
         if (pair->rank != TTT__NO_RANK)
-            *place_of(&larger, pair->left, pair->right) = *pair;
+            *find_slot(&larger, pair->left, pair->right) = *pair;
     }
     free(pairs->table);
     larger.count = pairs->count;
@@ -56,10 +54,10 @@ static bool pairs_room(ttt__pairs *pairs)
 pjrt_status *ttt__pairs_add(ttt__pairs *pairs, ttt__pair pair)
 {
     if (!pairs_room(pairs))
-        return PJRT_NO_MEMORY(call);
-    ttt__pair *place = place_of(pairs, pair.left, pair.right);
-    pairs->count += place->rank == TTT__NO_RANK;
-    *place = pair;
+        return PJRT_NO_MEMORY(where);
+    ttt__pair *slot = find_slot(pairs, pair.left, pair.right);
+    pairs->count += slot->rank == TTT__NO_RANK;
+    *slot = pair;
     return NULL;
 }
 
@@ -95,12 +93,11 @@ void ttt__pairs_free(ttt__pairs *pairs)
     free(pairs->table);
 }
 
-/* ---- merging -----------------------------------------------------------------------------------
- */
+/* ---- merging ---- */
 
 struct ttt__node {
-    int32_t id, previous, next; /* -1: none; id -1: merged into another */
-    int32_t merged;             /* with the next one, */
+    int32_t id, previous, next; /* -1: none; id -1: merged into its neighbour */
+    int32_t merged;             /* id after merging with the next node, */
     uint32_t rank;              /* at this rank */
 };
 
@@ -111,7 +108,7 @@ pjrt_status *ttt__symbols_room(ttt__symbols *symbols, size_t count)
     size_t room = count + count / 2 + 64;
     int32_t *list = realloc(symbols->list, room * sizeof *list);
     if (list == NULL)
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     symbols->list = list;
     symbols->room = room;
     return NULL;
@@ -130,7 +127,7 @@ static void merge_short(const ttt__pairs *pairs, ttt__symbols *symbols)
     const ttt__pair *with_next[SHORT_WORD];
     size_t count = symbols->count;
     for (size_t i = 0; i + 1 < count; i++)
-        with_next[i] = place_of(pairs, list[i], list[i + 1]);
+        with_next[i] = find_slot(pairs, list[i], list[i + 1]);
     for (;;) {
         size_t best = 0;
         uint32_t rank = TTT__NO_RANK;
@@ -149,9 +146,9 @@ static void merge_short(const ttt__pairs *pairs, ttt__symbols *symbols)
             with_next[i - 1] = with_next[i];
         }
         if (best + 1 < count)
-            with_next[best] = place_of(pairs, list[best], list[best + 1]);
+            with_next[best] = find_slot(pairs, list[best], list[best + 1]);
         if (best > 0)
-            with_next[best - 1] = place_of(pairs, list[best - 1], list[best]);
+            with_next[best - 1] = find_slot(pairs, list[best - 1], list[best]);
     }
     symbols->count = count;
 }
@@ -190,14 +187,14 @@ static uint64_t pop(ttt__symbols *symbols)
     return top;
 }
 
-/* Looks up what a node and its next become, and puts it on the heap. */
+/* Looks up the merge of a node with its successor and pushes it on the heap. */
 static bool look(const ttt__pairs *pairs, ttt__symbols *symbols, int32_t at)
 {
     struct ttt__node *node = &symbols->nodes[at];
     node->rank = TTT__NO_RANK;
     if (node->next < 0)
         return true;
-    const ttt__pair *pair = place_of(pairs, node->id, symbols->nodes[node->next].id);
+    const ttt__pair *pair = find_slot(pairs, node->id, symbols->nodes[node->next].id);
     if (pair->rank == TTT__NO_RANK)
         return true;
     node->rank = pair->rank;
@@ -205,7 +202,7 @@ static bool look(const ttt__pairs *pairs, ttt__symbols *symbols, int32_t at)
     return push(symbols, (uint64_t)pair->rank << 32 | (uint32_t)at);
 }
 
-/* Merges a node with its next. */
+/* Merges a node with its successor. */
 static bool join(const ttt__pairs *pairs, ttt__symbols *symbols, int32_t at)
 {
     struct ttt__node *nodes = symbols->nodes, *node = &nodes[at];
@@ -223,7 +220,7 @@ static pjrt_status *merge_long(const ttt__pairs *pairs, ttt__symbols *symbols)
     if (count > symbols->nodes_room) {
         struct ttt__node *nodes = realloc(symbols->nodes, count * sizeof *nodes);
         if (nodes == NULL)
-            return PJRT_NO_MEMORY(call);
+            return PJRT_NO_MEMORY(where);
         symbols->nodes = nodes;
         symbols->nodes_room = count;
     }
@@ -239,13 +236,13 @@ static pjrt_status *merge_long(const ttt__pairs *pairs, ttt__symbols *symbols)
     while (ok && symbols->heap_count > 0) {
         uint64_t top = pop(symbols);
         int32_t at = (int32_t)(uint32_t)top;
-        if (nodes[at].id >= 0 && nodes[at].rank == top >> 32) /* else it merged elsewhere */
+        if (nodes[at].id >= 0 && nodes[at].rank == top >> 32) /* else the entry is stale */
             ok = join(pairs, symbols, at);
     }
     symbols->count = 0;
     for (int32_t at = 0; ok && at >= 0; at = nodes[at].next)
         symbols->list[symbols->count++] = nodes[at].id;
-    return ok ? NULL : PJRT_NO_MEMORY(call);
+    return ok ? NULL : PJRT_NO_MEMORY(where);
 }
 
 pjrt_status *ttt__merge(const ttt__pairs *pairs, ttt__symbols *symbols)

@@ -1,13 +1,13 @@
 /*
- * How sentencepiece normalizes: the longest rule that begins here replaces what it matches. Rules
- * come with the model, as a double-array trie whose units are 32 bits: a label, whether a value
- * follows, and how far away the children are.
+ * sentencepiece normalization: at each position the longest matching rule replaces its match. The
+ * model stores the rules as a double-array trie of 32-bit units: label, has-value flag, offset of
+ * the children.
  */
 #include "runtime/tokenizer/sentencepiece.h"
 
 #include <stdlib.h>
 
-static const char call[] = "tokenizer";
+static const char where[] = "tokenizer";
 
 static const char space_symbol[] = "\xe2\x96\x81"; /* U+2581 */
 
@@ -16,7 +16,7 @@ static uint32_t children_of(uint32_t unit)
     return (unit >> 10) << ((unit & 1U << 9) >> 6);
 }
 
-/* From a node by a byte to its unit; false: there is none. */
+/* Follows one byte from a node. False if there is no child. */
 static bool walk(const ttt__sentencepiece *sp, uint32_t *node, unsigned char byte, uint32_t *unit)
 {
     uint32_t at = *node ^ byte;
@@ -29,7 +29,7 @@ static bool walk(const ttt__sentencepiece *sp, uint32_t *node, unsigned char byt
     return true;
 }
 
-/* Bytes that the longest rule takes, 0 for none; what they become begins at *value. */
+/* Bytes matched by the longest rule, 0 for none; *value is the offset of the replacement. */
 static size_t longest_rule(const ttt__sentencepiece *sp, const char *at, const char *end,
                            uint32_t *value)
 {
@@ -68,13 +68,13 @@ pjrt_status *ttt__charsmap_read(ttt__sentencepiece *sp, const uint8_t *bytes, si
         if (size > 4)
             memcpy(&trie_size, bytes, 4);
         if (size <= 4 || trie_size % 4 != 0 || trie_size == 0 || trie_size > size - 4)
-            return PJRT_FAIL(INVALID_ARGUMENT, call, "the precompiled_charsmap is broken");
+            return PJRT_FAIL(INVALID_ARGUMENT, where, "the precompiled_charsmap is broken");
         sp->n_units = trie_size / 4;
         sp->replacements_size = size - 4 - trie_size;
         sp->units = malloc(trie_size);
         sp->replacements = malloc(sp->replacements_size + 1);
         if (sp->units == NULL || sp->replacements == NULL)
-            return PJRT_NO_MEMORY(call);
+            return PJRT_NO_MEMORY(where);
         memcpy(sp->units, bytes + 4, trie_size);
         memcpy(sp->replacements, bytes + 4 + trie_size, sp->replacements_size);
         sp->replacements[sp->replacements_size] = '\0';
@@ -86,7 +86,7 @@ pjrt_status *ttt__charsmap_read(ttt__sentencepiece *sp, const uint8_t *bytes, si
     return NULL;
 }
 
-/* What the text begins with becomes `out`; how many bytes that takes. */
+/* Normalizes the first match or character into `out`; returns the bytes consumed. */
 static size_t next_part(const ttt__sentencepiece *sp, const char *at, const char *end,
                         const char **out, size_t *out_size)
 {
@@ -106,7 +106,7 @@ static size_t next_part(const ttt__sentencepiece *sp, const char *at, const char
         *out_size = strlen(*out);
         return taken;
     }
-    if (ttt__utf8_next(at, end, &length) < 0) { /* one U+FFFD a byte */
+    if (ttt__utf8_next(at, end, &length) < 0) { /* one U+FFFD per invalid byte */
         *out = "\xef\xbf\xbd";
         *out_size = 3;
         return 1;
@@ -144,8 +144,8 @@ static const char *skip_heading(const ttt__sentencepiece *sp, const char *at, co
     return at;
 }
 
-/* How many bytes from here are ASCII that nothing changes and that is no space; what comes after
- * them must be ASCII too. */
+/* Length of the run of ASCII that no rule changes and that has no space. The byte after the run
+ * must be ASCII as well. */
 static size_t plain_run(const ttt__sentencepiece *sp, const char *at, const char *end)
 {
     const char *p = at;
@@ -174,13 +174,13 @@ pjrt_status *ttt__charsmap_apply(const ttt__sentencepiece *sp, const char *text,
     if (at == end)
         return NULL;
     if (!sp->as_suffix && sp->add_prefix && !add_part(sp, " ", 1, out))
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     while (at < end) {
         const char *part;
         size_t part_size = plain_run(sp, at, end);
         if (part_size > 0) {
             if (!ttt__text_add(out, at, part_size))
-                return PJRT_NO_MEMORY(call);
+                return PJRT_NO_MEMORY(where);
             at += part_size;
             after_space = false;
             continue;
@@ -192,13 +192,13 @@ pjrt_status *ttt__charsmap_apply(const ttt__sentencepiece *sp, const char *text,
         }
         if (part_size > 0) {
             if (!add_part(sp, part, part_size, out))
-                return PJRT_NO_MEMORY(call);
+                return PJRT_NO_MEMORY(where);
             after_space = sp->remove_extra && part[part_size - 1] == ' ';
         }
     }
     if (sp->remove_extra)
         cut_trailing(sp, out);
     if (sp->as_suffix && sp->add_prefix && !add_part(sp, " ", 1, out))
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     return NULL;
 }

@@ -1,85 +1,85 @@
-/* From numbers to text: all at once, or token by token in whole characters. */
+/* Decodes ids to text, all at once or token by token in whole characters. */
 #include "runtime/tokenizer/internal.h"
 
 #include <stdlib.h>
 
-static const char call[] = "tokenizer";
+static const char where[] = "tokenizer";
 
-/* Where in the text we are. */
-typedef struct place {
-    bool after_first; /* a token was there */
-    bool begun;       /* some text was there */
-    bool space_gone;  /* the space of sentencepiece's prefix */
+/* Position-dependent state of a decode. */
+typedef struct decode_pos {
+    bool after_first; /* a token was decoded */
+    bool begun;       /* text was emitted */
+    bool space_gone;  /* sentencepiece's prefix space was removed */
     int stripped;
-} place;
+} decode_pos;
 
 static const char space_symbol[] = "\xe2\x96\x81"; /* U+2581 */
 
-/* sentencepiece puts a space before a text; on the way back it goes. */
-static void drop_space(const ttt_tokenizer *tokenizer, place *where, int32_t id, const char **bytes,
-                       size_t *size)
+/* sentencepiece adds a space before the text when encoding; decoding removes it. */
+static void drop_space(const ttt_tokenizer *tokenizer, decode_pos *pos, int32_t id,
+                       const char **bytes, size_t *size)
 {
     unsigned flags = tokenizer->vocab.flags[id];
     const char *text = ttt__vocab_text(&tokenizer->vocab, id);
-    if (where->begun || where->space_gone || flags & TTT__BYTE)
+    if (pos->begun || pos->space_gone || flags & TTT__BYTE)
         return;
     if (!(flags & (TTT__SPECIAL | TTT__UNKNOWN)) && tokenizer->vocab.tokens[id].size >= 3 &&
         memcmp(text, space_symbol, 3) == 0) {
         ++*bytes;
         --*size;
-        where->space_gone = !tokenizer->drops_spaces;
+        pos->space_gone = !tokenizer->drops_spaces;
     }
 }
 
-static void strip(const ttt_tokenizer *tokenizer, place *where, const char **bytes, size_t *size)
+static void strip(const ttt_tokenizer *tokenizer, decode_pos *pos, const char **bytes, size_t *size)
 {
     const ttt__text *what = &tokenizer->stripped;
-    while (!where->begun && where->stripped < tokenizer->strips && *size >= what->size &&
+    while (!pos->begun && pos->stripped < tokenizer->strips && *size >= what->size &&
            memcmp(*bytes, what->data, what->size) == 0) {
         *bytes += what->size;
         *size -= what->size;
-        where->stripped++;
+        pos->stripped++;
     }
 }
 
-/* The bytes of the next number, added to `out`. */
-static pjrt_status *decode_one(const ttt_tokenizer *tokenizer, place *where, int32_t id,
+/* Appends the bytes of one token to `out`. */
+static pjrt_status *decode_one(const ttt_tokenizer *tokenizer, decode_pos *pos, int32_t id,
                                unsigned flags, ttt__text *out)
 {
     if (id < 0 || id >= tokenizer->about.vocab || !(tokenizer->vocab.flags[id] & TTT__THERE))
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "%d is no token of this tokenizer", id);
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "%d is not a token id of this tokenizer", id);
     if (flags & TTT_SKIP_SPECIALS && tokenizer->vocab.flags[id] & TTT__SPECIAL)
         return NULL;
-    bool first = !where->after_first;
+    bool first = !pos->after_first;
     const uint32_t *at =
         first && tokenizer->first_at != NULL ? tokenizer->first_at : tokenizer->plain_at;
     const char *bytes = tokenizer->plain.data + at[id];
     size_t size = at[id + 1] - at[id];
-    if (!where->begun) {
+    if (!pos->begun) {
         if (tokenizer->drops_space)
-            drop_space(tokenizer, where, id, &bytes, &size);
-        strip(tokenizer, where, &bytes, &size);
-        where->begun = size > 0;
+            drop_space(tokenizer, pos, id, &bytes, &size);
+        strip(tokenizer, pos, &bytes, &size);
+        pos->begun = size > 0;
     }
     if (!first && tokenizer->joint.size > 0 &&
         !ttt__text_add(out, tokenizer->joint.data, tokenizer->joint.size))
-        return PJRT_NO_MEMORY(call);
-    where->after_first = true;
-    return ttt__text_add(out, bytes, size) ? NULL : PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
+    pos->after_first = true;
+    return ttt__text_add(out, bytes, size) ? NULL : PJRT_NO_MEMORY(where);
 }
 
 pjrt_status *ttt_decode(const ttt_tokenizer *tokenizer, const int32_t *ids, size_t count,
                         unsigned flags, char **text, size_t *size)
 {
     ttt__text out = {0};
-    place where = {0};
+    decode_pos pos = {0};
     pjrt_status *st = NULL;
     *text = NULL;
     *size = 0;
     for (size_t i = 0; st == NULL && i < count; i++)
-        st = decode_one(tokenizer, &where, ids[i], flags, &out);
+        st = decode_one(tokenizer, &pos, ids[i], flags, &out);
     if (st == NULL && !ttt__text_add(&out, "", 1))
-        st = PJRT_NO_MEMORY(call);
+        st = PJRT_NO_MEMORY(where);
     if (st != NULL) {
         free(out.data);
         return st;
@@ -89,14 +89,13 @@ pjrt_status *ttt_decode(const ttt_tokenizer *tokenizer, const int32_t *ids, size
     return NULL;
 }
 
-/* ---- token by token ----------------------------------------------------------------------------
- */
+/* ---- streaming ---- */
 
 struct ttt_decoder {
     const ttt_tokenizer *tokenizer;
     unsigned flags;
-    place where;
-    ttt__text bytes; /* of tokens; those that are no whole character yet stay */
+    decode_pos pos;
+    ttt__text bytes; /* bytes of tokens; incomplete characters stay */
     ttt__text text;
 };
 
@@ -105,7 +104,7 @@ pjrt_status *ttt_decoder_new(const ttt_tokenizer *tokenizer, unsigned flags, ttt
     ttt_decoder *decoder = calloc(1, sizeof *decoder);
     *out = decoder;
     if (decoder == NULL)
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     decoder->tokenizer = tokenizer;
     decoder->flags = flags;
     return NULL;
@@ -120,7 +119,7 @@ void ttt_decoder_free(ttt_decoder *decoder)
     free(decoder);
 }
 
-/* How many of the last bytes may be the beginning of a character: at most three. */
+/* How many of the last bytes may be the start of a character: at most 3. */
 static size_t unfinished(const char *bytes, size_t size)
 {
     for (size_t back = 1; back <= 3 && back <= size; back++) {
@@ -137,14 +136,14 @@ static size_t unfinished(const char *bytes, size_t size)
     return 0;
 }
 
-/* Hands out all but the last `keep` bytes. */
-static pjrt_status *hand_out(ttt_decoder *decoder, size_t keep, const char **text, size_t *size)
+/* Returns all but the last `keep` bytes. */
+static pjrt_status *emit_text(ttt_decoder *decoder, size_t keep, const char **text, size_t *size)
 {
     ttt__text *bytes = &decoder->bytes;
     size_t whole = bytes->size - keep;
     decoder->text.size = 0;
     if (!ttt__text_room(&decoder->text, 1) || !ttt__utf8_repair(bytes->data, whole, &decoder->text))
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     if (keep > 0)
         memmove(bytes->data, bytes->data + whole, keep);
     bytes->size = keep;
@@ -157,13 +156,13 @@ pjrt_status *ttt_decoder_next(ttt_decoder *decoder, int32_t id, const char **tex
 {
     *text = "";
     *size = 0;
-    PJRT_TRY(decode_one(decoder->tokenizer, &decoder->where, id, decoder->flags, &decoder->bytes));
-    return hand_out(decoder, unfinished(decoder->bytes.data, decoder->bytes.size), text, size);
+    PJRT_TRY(decode_one(decoder->tokenizer, &decoder->pos, id, decoder->flags, &decoder->bytes));
+    return emit_text(decoder, unfinished(decoder->bytes.data, decoder->bytes.size), text, size);
 }
 
 pjrt_status *ttt_decoder_finish(ttt_decoder *decoder, const char **text, size_t *size)
 {
     *text = "";
     *size = 0;
-    return hand_out(decoder, 0, text, size);
+    return emit_text(decoder, 0, text, size);
 }

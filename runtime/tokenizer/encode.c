@@ -1,4 +1,4 @@
-/* Encoders: BOS and EOS, broken text, and what is the same for every kind. */
+/* Encoders: BOS and EOS, repair of invalid UTF-8, and dispatch to the tokenizer's kind. */
 #include "runtime/tokenizer/internal.h"
 
 #include <stdlib.h>
@@ -6,19 +6,19 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-static const char call[] = "tokenizer";
+static const char where[] = "tokenizer";
 
 pjrt_status *ttt_encoder_new(const ttt_tokenizer *tokenizer, ttt_encoder **out)
 {
     *out = NULL;
     ttt_encoder *encoder = calloc(1, sizeof *encoder);
     if (encoder == NULL)
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     encoder->tokenizer = tokenizer;
     encoder->kept = calloc(TTT__KEPT, sizeof *encoder->kept);
     if (encoder->kept == NULL) {
         free(encoder);
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     }
     *out = encoder;
     return NULL;
@@ -32,7 +32,7 @@ void ttt_encoder_free(ttt_encoder *encoder)
     free(encoder->mapped.data);
     for (int i = 0; i < 2; i++)
         free(encoder->normal[i].data);
-    for (int i = 0; i < TTT__MOST_STEPS; i++)
+    for (int i = 0; i < TTT__MAX_STEPS; i++)
         free(encoder->levels[i].data);
     ttt__symbols_free(&encoder->symbols);
     free(encoder->kept);
@@ -45,8 +45,8 @@ void ttt_encoder_free(ttt_encoder *encoder)
 static pjrt_status *add_mark(int32_t id, const char *name, ttt_ids *ids)
 {
     if (id < 0)
-        return PJRT_FAIL(FAILED_PRECONDITION, call, "the tokenizer has no token for %s", name);
-    return ttt__ids_add(ids, id) ? NULL : PJRT_NO_MEMORY(call);
+        return PJRT_FAIL(FAILED_PRECONDITION, where, "the tokenizer has no token for %s", name);
+    return ttt__ids_add(ids, id) ? NULL : PJRT_NO_MEMORY(where);
 }
 
 static pjrt_status *pre_tokenize(ttt_encoder *encoder, const char *text, size_t size, bool first,
@@ -68,11 +68,11 @@ static pjrt_status *encode_all(ttt_encoder *encoder, const char *text, size_t si
     const ttt_tokenizer *tokenizer = encoder->tokenizer;
     unsigned flags = encoder->flags;
     if (size > INT32_MAX / 4)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "a text of %zu bytes: give it in parts", size);
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "a text of %zu bytes: encode it in parts", size);
     if (!tokenizer->takes_broken && ttt_utf8_valid(text, size) < size) {
         encoder->repaired.size = 0;
         if (!ttt__utf8_repair(text, size, &encoder->repaired))
-            return PJRT_NO_MEMORY(call);
+            return PJRT_NO_MEMORY(where);
         text = encoder->repaired.data;
         size = encoder->repaired.size;
     }

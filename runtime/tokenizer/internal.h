@@ -1,7 +1,7 @@
 /*
- * What the files of the tokenizers share. A tokenizer is: a vocabulary; added tokens that are cut
- * out of the text first; normalizers; steps that cut text into words; a model that turns a word
- * into numbers; and the bytes of every token for the way back. Kinds fill in what they have.
+ * Shared by the files of the tokenizer. A tokenizer has: a vocabulary; added tokens, extracted from
+ * the text first; normalizers; pre-tokenizer steps that split text into words; a model that maps a
+ * word to ids; and the bytes of every token for decoding. Each kind fills in what it uses.
  */
 #ifndef RUNTIME_TOKENIZER_INTERNAL_H
 #define RUNTIME_TOKENIZER_INTERNAL_H
@@ -10,18 +10,17 @@
 
 #include <string.h>
 
-/* ---- growing bytes -----------------------------------------------------------------------------
- */
+/* ---- growing buffers ---- */
 
 typedef struct ttt__text {
     char *data;
     size_t size, room;
 } ttt__text;
 
-/* Both are false when memory is out. */
+/* False when out of memory. */
 bool ttt__text_room(ttt__text *text, size_t more);
 bool ttt__text_add(ttt__text *text, const char *data, size_t size);
-/* Room for more numbers. */
+/* Makes room for `more` ids. */
 bool ttt__ids_room(ttt_ids *ids, size_t more);
 
 static inline bool ttt__ids_add(ttt_ids *ids, int32_t id)
@@ -32,55 +31,53 @@ static inline bool ttt__ids_add(ttt_ids *ids, int32_t id)
     return true;
 }
 
-/* ---- Unicode -----------------------------------------------------------------------------------
- */
+/* ---- Unicode ---- */
 
-/* The code point at `at` (before `end`), whose length goes to *size; -1 for bytes that are none,
- * and *size then says how many of them one U+FFFD stands for. */
+/* The code point at `at` (before `end`) and its length in *size. -1 for invalid bytes; *size is
+ * then how many of them one U+FFFD replaces. */
 int32_t ttt__utf8_next(const char *at, const char *end, int *size);
-/* Bytes of a code point written to `to`, which has room for four. */
+/* Writes a code point to `to` (room for 4 bytes); returns its length. */
 int ttt__utf8_put(int32_t code, char *to);
-/* The text with U+FFFD for what is broken, added to `out`. */
+/* Appends the text with invalid bytes replaced by U+FFFD. */
 bool ttt__utf8_repair(const char *text, size_t size, ttt__text *out);
-/* White_Space, and what a regular expression calls a word's character. */
+/* White_Space, and the word characters of a regular expression (\w). */
 bool ttt__is_space(int32_t code);
 bool ttt__is_word(int32_t code);
 
 typedef enum ttt__form { TTT__NFC, TTT__NFD, TTT__NFKC, TTT__NFKD, TTT__LOWER } ttt__form;
-/* UTF-8 in that form, added to `out`. */
+/* Appends the text in that normal form. */
 bool ttt__to_form(ttt__form form, const char *text, size_t size, ttt__text *out);
 
-/* ---- vocabularies and tries --------------------------------------------------------------------
- */
+/* ---- vocabularies and tries ---- */
 
-enum { TTT__MOST_TOKEN = 1024 }; /* bytes of a token's text */
+enum { TTT__MAX_TOKEN = 1024 }; /* max bytes of a token's text */
 
 enum {
-    TTT__THERE = 1,   /* the number is a token */
-    TTT__SPECIAL = 2, /* of no text: skipped by TTT_SKIP_SPECIALS */
-    TTT__BYTE = 4,    /* stands for one byte: "<0x41>" */
+    TTT__THERE = 1,   /* the id is in use */
+    TTT__SPECIAL = 2, /* skipped by TTT_SKIP_SPECIALS */
+    TTT__BYTE = 4,    /* a byte token: "<0x41>" */
     TTT__UNKNOWN = 8,
-    TTT__USER = 16,  /* sentencepiece: never cut */
-    TTT__GHOST = 32, /* a character that only parts of tokens are made of */
+    TTT__USER = 16,  /* sentencepiece user-defined: never split */
+    TTT__GHOST = 32, /* a character that occurs only inside tokens and is not a token itself */
     TTT__UNUSED = 64,
 };
 
 typedef struct ttt__token {
-    uint32_t at, size; /* within `texts` */
+    uint32_t at, size; /* in `texts` */
 } ttt__token;
 
 typedef struct ttt__vocab {
-    int32_t count, known; /* numbers are below `count`; `known` of them are tokens */
+    int32_t count, known; /* ids are below `count`; `known` of them are in use */
     int32_t room;
     ttt__token *tokens;
     uint8_t *flags;
     ttt__text texts;
-    uint32_t *table; /* number + 1 by hash of the text; 0: free */
+    uint32_t *table; /* hash table of id + 1; 0: free */
     size_t mask;
 } ttt__vocab;
 
-/* Fails for a number far beyond how many tokens there are, or one with two texts. Of two numbers
- * with one text the first is found. */
+/* Fails for an id far beyond the number of tokens, or an id with two texts. If two ids share a
+ * text, lookup finds the first. */
 PJRT_MUST_CHECK pjrt_status *ttt__vocab_set(ttt__vocab *vocab, int64_t id, const char *text,
                                             size_t size, unsigned flags);
 int32_t ttt__vocab_find(const ttt__vocab *vocab, const char *text, size_t size);
@@ -91,22 +88,22 @@ static inline const char *ttt__vocab_text(const ttt__vocab *vocab, int32_t id)
     return vocab->texts.data + vocab->tokens[id].at;
 }
 
-/* Byte by byte from the root, 0; children are found by hash. */
+/* A byte trie with root 0; children are found by hash. */
 typedef struct ttt__trie {
     struct ttt__edge {
         uint32_t key, child; /* parent << 8 | byte; child 0: free */
     } * edges;
-    int32_t *values; /* by node; -1: no text ends here */
+    int32_t *values; /* per node; -1: no text ends here */
     size_t mask, nodes, room;
 } ttt__trie;
 
 PJRT_MUST_CHECK pjrt_status *ttt__trie_add(ttt__trie *trie, const char *text, size_t size,
                                            int32_t value);
 void ttt__trie_free(ttt__trie *trie);
-/* Bytes of the longest text that begins at `at`, 0 when none does. */
+/* Length of the longest text that starts at `at`, 0 for none. */
 size_t ttt__trie_longest(const ttt__trie *trie, const char *at, const char *end, int32_t *value);
 
-/* 0 when there is no such child. */
+/* 0 if there is no such child. */
 static inline uint32_t ttt__trie_step(const ttt__trie *trie, uint32_t node, unsigned char byte)
 {
     uint32_t key = node << 8 | byte;
@@ -118,43 +115,41 @@ static inline uint32_t ttt__trie_step(const ttt__trie *trie, uint32_t node, unsi
     return 0;
 }
 
-/* ---- added tokens ------------------------------------------------------------------------------
- */
+/* ---- added tokens ---- */
 
 enum { TTT__LSTRIP = 1, TTT__RSTRIP = 2, TTT__SINGLE_WORD = 4, TTT__ADDED_SPECIAL = 8 };
 
-/* Tokens that are looked for in the text, the longest first. */
+/* Tokens matched in the text, longest first. */
 typedef struct ttt__added {
-    ttt__trie trie; /* values count from 0 */
+    ttt__trie trie; /* values are indices into the lists below */
     struct ttt__added_token {
         int32_t id;
         uint8_t flags;
     } * list;
-    int32_t count, plain; /* `plain` are not special */
-    bool starts[256];     /* bytes that one may begin with */
+    int32_t count, plain; /* `plain`: how many are not special */
+    bool starts[256];     /* possible first bytes */
 } ttt__added;
 
 PJRT_MUST_CHECK pjrt_status *ttt__added_add(ttt__added *added, const char *text, size_t size,
                                             int32_t id, unsigned flags);
 void ttt__added_free(ttt__added *added);
 
-/* Cuts them out: their numbers go to `ids`, what is between them to `rest`, with whether it begins
- * the text. */
+/* Extracts added tokens: their ids go to `ids`, the text between them to `rest`, with a flag for
+ * the start of the text. */
 typedef pjrt_status *(*ttt__rest)(ttt_encoder *encoder, const char *text, size_t size, bool first,
                                   ttt_ids *ids);
 PJRT_MUST_CHECK pjrt_status *ttt__added_cut(const ttt__added *added, ttt_encoder *encoder,
                                             const char *text, size_t size, bool first,
                                             ttt__rest rest, ttt_ids *ids);
 
-/* ---- byte-pair merging -------------------------------------------------------------------------
- */
+/* ---- byte-pair merging ---- */
 
 enum { TTT__NO_RANK = UINT32_MAX };
 
-/* Two neighbours that may become one token; the lowest rank merges first, then the leftmost. */
+/* A mergeable pair. The lowest rank merges first, then the leftmost. */
 typedef struct ttt__pair {
     int32_t left, right, merged;
-    uint32_t rank; /* TTT__NO_RANK: a free place */
+    uint32_t rank; /* TTT__NO_RANK: free slot */
 } ttt__pair;
 
 typedef struct ttt__pairs {
@@ -162,15 +157,15 @@ typedef struct ttt__pairs {
     size_t mask, count;
 } ttt__pairs;
 
-/* A pair that is there already takes the new rank. */
+/* Adds a pair, or updates its rank. */
 PJRT_MUST_CHECK pjrt_status *ttt__pairs_add(ttt__pairs *pairs, ttt__pair pair);
-/* Every way to put a token together from two others; `ranks` by number, TTT__NO_RANK for tokens
- * that are neither parts nor wholes. Cuts are between characters, or between any bytes. */
+/* Adds every split of a token into two other tokens. `ranks` is indexed by id; TTT__NO_RANK
+ * excludes a token. Splits are at character boundaries, or at any byte. */
 PJRT_MUST_CHECK pjrt_status *ttt__pairs_of_texts(ttt__pairs *pairs, const ttt__vocab *vocab,
                                                  const uint32_t *ranks, bool characters);
 void ttt__pairs_free(ttt__pairs *pairs);
 
-/* The symbols of a word, and memory for merging them. */
+/* The symbols of a word, and scratch memory for merging. */
 typedef struct ttt__symbols {
     int32_t *list;
     size_t count, room;
@@ -184,23 +179,22 @@ PJRT_MUST_CHECK pjrt_status *ttt__symbols_room(ttt__symbols *symbols, size_t cou
 PJRT_MUST_CHECK pjrt_status *ttt__merge(const ttt__pairs *pairs, ttt__symbols *symbols);
 void ttt__symbols_free(ttt__symbols *symbols);
 
-/* ---- patterns ----------------------------------------------------------------------------------
- */
+/* ---- patterns ---- */
 
-/* The splits that are written out in C, for they are those of nearly all models. */
+/* Pre-tokenizer patterns implemented in C; nearly all models use one of these. */
 typedef enum ttt__rule {
     TTT__NO_RULE,
     TTT__GPT2,
     TTT__CL100K,
-    TTT__CL100K_TAIL, /* white space at the end stays whole, as tiktoken has it now */
-    TTT__QWEN2,       /* digits one by one */
+    TTT__CL100K_TAIL, /* trailing white space is one word, as in current tiktoken */
+    TTT__QWEN2,       /* one digit per word */
     TTT__O200K,
 } ttt__rule;
 
 typedef bool (*ttt__class)(int32_t code);
 
-/* What is looked for in a text: a rule, the characters of a class, a text, or a regular
- * expression; the first of them that is set. */
+/* What to search for: a rule, a character class, a literal or a regular expression; the first
+ * one set. */
 typedef struct ttt__pattern {
     ttt__rule rule;
     ttt__class class;
@@ -208,14 +202,14 @@ typedef struct ttt__pattern {
     struct pcre2_real_code_8 *code;
 } ttt__pattern;
 
-/* The rule that a regular expression is, word for word. */
+/* The rule equivalent to a regular expression, by exact text. */
 ttt__rule ttt__rule_of(const char *expression);
-/* The other way round: the first expression that it is. */
+/* The inverse: the first expression of a rule. */
 const char *ttt__rule_expression(ttt__rule rule);
-/* The end of the word that begins at `at`. */
+/* The end of the word that starts at `at`. */
 const char *ttt__rule_next(ttt__rule rule, const char *at, const char *end);
 
-enum { TTT__LINES = 1, TTT__ONLY_PCRE = 2 }; /* ^ and $ at every line; no rule */
+enum { TTT__LINES = 1, TTT__ONLY_PCRE = 2 }; /* multiline ^ and $; do not map to a rule */
 PJRT_MUST_CHECK pjrt_status *ttt__pattern_compile(ttt__pattern *pattern, const char *expression,
                                                   size_t size, unsigned flags);
 void ttt__pattern_free(ttt__pattern *pattern);
@@ -227,14 +221,13 @@ typedef struct ttt__search {
     const ttt__pattern *pattern;
     const char *text;
     size_t size, from;
-    size_t start, stop; /* of the match that was found */
+    size_t start, stop; /* of the current match */
     bool found;
 } ttt__search;
-/* The next match; `found` is false after the last. */
+/* Finds the next match; `found` is false after the last. */
 PJRT_MUST_CHECK pjrt_status *ttt__search_next(ttt__search *search, ttt_encoder *encoder);
 
-/* ---- steps -------------------------------------------------------------------------------------
- */
+/* ---- steps ---- */
 
 typedef enum ttt__step_kind {
     TTT__STEP_FORM, /* normalizers */
@@ -242,7 +235,7 @@ typedef enum ttt__step_kind {
     TTT__STEP_REPLACE,
     TTT__STEP_STRIP,
     TTT__STEP_SPLIT, /* pre-tokenizers */
-    TTT__STEP_SPACE, /* a space in front where there is none */
+    TTT__STEP_SPACE, /* add a leading space if there is none */
     TTT__STEP_METASPACE,
 } ttt__step_kind;
 
@@ -264,122 +257,122 @@ typedef struct ttt__step {
     ttt__behaviour behaviour;
     ttt__scheme scheme;
     ttt__pattern pattern;
-    ttt__text text; /* what is put in front or in place */
+    ttt__text text; /* text to prepend or to substitute */
 } ttt__step;
 
-enum { TTT__MOST_STEPS = 16 };
+enum { TTT__MAX_STEPS = 16 };
 
 typedef struct ttt__steps {
-    ttt__step list[TTT__MOST_STEPS];
+    ttt__step list[TTT__MAX_STEPS];
     int count;
 } ttt__steps;
 
 void ttt__steps_free(ttt__steps *steps);
-/* Text through all normalizers, in memory of the encoder's or where it was. */
+/* Applies all normalizers. The result is in the encoder's buffers, or the input itself if
+ * unchanged. */
 PJRT_MUST_CHECK pjrt_status *ttt__normalize(const ttt__steps *steps, ttt_encoder *encoder,
                                             const char **text, size_t *size);
-/* A piece through the steps from `level` on: what comes out are words. */
+/* Passes a span of text through the steps from `level` on; the results are words. */
 PJRT_MUST_CHECK pjrt_status *ttt__pre_tokenize(ttt_encoder *encoder, int level, const char *text,
                                                size_t size, bool first, ttt_ids *ids);
 
-/* ---- words -------------------------------------------------------------------------------------
- */
+/* ---- words ---- */
 
-/* A word and its numbers in one line of the processor's cache. Longer ones are not kept. */
+/* A cached word and its ids, one cache line. Longer words are not cached. */
 enum { TTT__KEPT_WORD = 26, TTT__KEPT_IDS = 8, TTT__KEPT = 1 << 15 };
 
 typedef struct ttt__kept {
     char word[TTT__KEPT_WORD];
-    uint8_t size, count; /* size 0: a free place */
-    float lead;          /* unigram: how clearly these won */
+    uint8_t size, count; /* size 0: free slot */
+    float lead;          /* unigram: score margin over the second best segmentation */
     int32_t ids[TTT__KEPT_IDS];
 } ttt__kept;
 
-/* How words become numbers, where merging does it. */
+/* BPE model: how words become ids. */
 typedef struct ttt__bpe {
     ttt__pairs pairs;
-    int32_t byte_ids[256]; /* symbols of bytes; -1: none */
-    int32_t letters[128];  /* symbols of ASCII characters where symbols are characters */
-    bool byte_level;       /* symbols are bytes, else characters */
+    int32_t byte_ids[256]; /* symbol of each byte; -1: none */
+    int32_t letters[128];  /* symbols of ASCII characters, for character-level BPE */
+    bool byte_level;       /* symbols are bytes; else characters */
     bool byte_fallback, fuse_unknown;
-    bool whole_words;   /* a word that is a token is not merged */
-    bool mapped;        /* texts of tokens have characters in place of bytes */
-    bool cut_at_spaces; /* no token spans the place before a U+2581 */
-    bool fuse_across;   /* unknowns in a row are one, whatever the words */
-    int32_t unknown;    /* -1: unknown characters are dropped */
+    bool whole_words;     /* a word that is a token is not merged (ignore_merges) */
+    bool mapped;          /* token texts use GPT-2's characters for bytes */
+    bool split_at_spaces; /* no token contains a U+2581 after another character, so words can be
+                         * split there */
+    bool fuse_across;     /* fuse consecutive unknowns even across words */
+    int32_t unknown;      /* -1: unknown characters are dropped */
 } ttt__bpe;
 
-/* A word's numbers, kept from before or merged now. */
+/* The ids of a word, from the cache or merged now. */
 PJRT_MUST_CHECK pjrt_status *ttt__encode_word(ttt_encoder *encoder, const char *word, size_t size,
                                               ttt_ids *ids);
-/* Text without steps: one word, or as many as it may be cut into. */
+/* Encodes text without pre-tokenizer steps: as one word, or split where possible. */
 PJRT_MUST_CHECK pjrt_status *ttt__encode_words(ttt_encoder *encoder, const char *text, size_t size,
                                                ttt_ids *ids);
-/* Text between added tokens: normalized, cut at the added tokens of such text, then into words. */
+/* Encodes text between added tokens: normalizes it, extracts normalized added tokens, then
+ * splits it into words. */
 PJRT_MUST_CHECK pjrt_status *ttt__encode_piece(ttt_encoder *encoder, const char *text, size_t size,
                                                bool first, ttt_ids *ids);
-/* A U+2581 stands in it after another character. */
+/* Whether a U+2581 follows another character. */
 bool ttt__spans_words(const char *text, size_t size);
-/* Looks through the vocabulary what `letters` and `cut_at_spaces` are. */
+/* Derives `letters` and `cut_at_spaces` from the vocabulary. */
 void ttt__bpe_finish(ttt_tokenizer *tokenizer, bool may_cut);
-/* GPT-2's characters for bytes. */
+/* GPT-2's mapping of bytes to printable characters. */
 int32_t ttt__char_of_byte(unsigned char byte);
-int ttt__byte_of_char(int32_t code); /* -1: it stands for none */
+int ttt__byte_of_char(int32_t code); /* -1: not a mapped byte */
 
-/* ---- sentencepiece -----------------------------------------------------------------------------
- */
+/* ---- sentencepiece ---- */
 
 typedef struct ttt__sentencepiece ttt__sentencepiece;
 void ttt__sentencepiece_free(ttt__sentencepiece *sp);
 
-/* ---- the tokenizer and its encoder -------------------------------------------------------------
- */
+/* ---- tokenizer and encoder ---- */
 
 struct ttt_tokenizer {
     ttt_tokenizer_about about;
     ttt__vocab vocab;
-    ttt__added added;      /* in the text as it comes */
-    ttt__added normalized; /* in the text after the normalizers */
+    ttt__added added;      /* matched in the raw text */
+    ttt__added normalized; /* matched in the normalized text */
     ttt__steps normalizers, steps;
     ttt__bpe bpe;
     ttt__sentencepiece *sp;
-    bool takes_broken; /* `encode` is given text that is not UTF-8 */
-    ttt__rest encode;  /* the text between added tokens */
+    bool takes_broken; /* `encode` accepts invalid UTF-8 */
+    ttt__rest encode;  /* encodes the text between added tokens */
     pjrt_status *(*word)(ttt_encoder *encoder, const char *word, size_t size, ttt_ids *ids);
-    /* What a token's number becomes: bytes plain[plain_at[i] .. plain_at[i + 1]). The first token
-     * of a text may become something else. */
+    /* Decoded bytes of id i: plain[plain_at[i] .. plain_at[i + 1]). The first token of a text
+     * may decode differently (`first_at`). */
     ttt__text plain;
-    uint32_t *plain_at, *first_at; /* first_at: NULL where it is the same */
-    ttt__text stripped;            /* taken from the beginning of the text, */
-    int strips;                    /* so many times */
-    ttt__text joint;               /* between tokens */
-    bool drops_space;              /* sentencepiece: the space of the prefix goes, */
-    bool drops_spaces;             /* or all that are there */
+    uint32_t *plain_at, *first_at; /* first_at: NULL if the same */
+    ttt__text stripped;            /* removed from the start of the text, */
+    int strips;                    /* up to this many times */
+    ttt__text joint;               /* separator between decoded tokens */
+    bool drops_space;              /* sentencepiece: remove the prefix space, */
+    bool drops_spaces;             /* or all leading spaces */
 };
 
 struct ttt_encoder {
     const ttt_tokenizer *tokenizer;
     unsigned flags;
-    size_t start; /* of this text's numbers */
+    size_t start; /* index of this text's first id */
     ttt__text repaired;
-    ttt__text normal[2];               /* what normalizers write to, in turns */
-    ttt__text levels[TTT__MOST_STEPS]; /* what steps write to */
+    ttt__text normal[2];              /* buffers of the normalizers, used alternately */
+    ttt__text levels[TTT__MAX_STEPS]; /* output buffer of each step */
     ttt__text mapped;
     ttt__symbols symbols;
     ttt__kept *kept;
-    struct pcre2_real_match_data_8 *match; /* NULL where there are no patterns */
+    struct pcre2_real_match_data_8 *match; /* NULL without patterns */
     struct pcre2_real_match_context_8 *match_context;
     struct ttt__best *best; /* unigram: */
     float score;            /* of the text so far */
     size_t best_room;
 };
 
-/* Makes `plain` one number after the other, those that are no tokens too. */
+/* Appends an entry to `plain` for each id in order, unused ids included. */
 PJRT_MUST_CHECK pjrt_status *ttt__plain_start(ttt_tokenizer *tokenizer);
 PJRT_MUST_CHECK pjrt_status *ttt__plain_add(ttt_tokenizer *tokenizer, uint32_t *at, int32_t id,
                                             const char *bytes, size_t size);
-/* BOS, EOS and padding by the names that they usually have, where nothing else says it. */
-void ttt__marks_by_name(ttt_tokenizer *tokenizer);
+/* Sets BOS, EOS and padding by their usual token names where the file does not define them. */
+void ttt__set_specials_by_name(ttt_tokenizer *tokenizer);
 
 PJRT_MUST_CHECK pjrt_status *ttt__json_make(ttt_tokenizer *tokenizer, const char *name,
                                             const char *bytes, size_t size);

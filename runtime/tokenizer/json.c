@@ -1,29 +1,28 @@
-/* tokenizer.json of Hugging Face: the vocabulary, its merges, and its added tokens. */
+/* Hugging Face tokenizer.json: vocabulary, merges and added tokens. */
 #include "runtime/tokenizer/json.h"
 
 #include <stdlib.h>
 
-static const char call[] = "tokenizer";
+static const char where[] = "tokenizer";
 
-/* ---- the model ---------------------------------------------------------------------------------
- */
+/* ---- model ---- */
 
 static pjrt_status *read_vocab(const json_t *json, ttt__vocab *vocab)
 {
     const char *text;
     json_t *id, *entries = json_object_get(json, "vocab");
     if (!json_is_object(entries))
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "the model has no vocab");
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "the model has no vocab");
     json_object_foreach(entries, text, id)
     {
         if (!json_is_integer(id))
-            return PJRT_FAIL(INVALID_ARGUMENT, call, "the number of \"%.60s\" is none", text);
+            return PJRT_FAIL(INVALID_ARGUMENT, where, "the number of \"%.60s\" is none", text);
         PJRT_TRY(ttt__vocab_set(vocab, json_integer_value(id), text, strlen(text), 0));
     }
     return NULL;
 }
 
-/* The two texts of a merge: "a b", or ["a", "b"]. */
+/* The two parts of a merge: "a b", or ["a", "b"]. */
 static bool parts_of(const json_t *merge, const char *part[2], size_t size[2])
 {
     if (json_is_array(merge) && json_array_size(merge) == 2) {
@@ -48,9 +47,9 @@ static pjrt_status *read_merge(const json_t *merge, size_t rank, ttt_tokenizer *
     const ttt__vocab *vocab = &tokenizer->vocab;
     const char *part[2];
     size_t size[2];
-    char whole[2 * TTT__MOST_TOKEN];
-    if (!parts_of(merge, part, size) || size[0] > TTT__MOST_TOKEN || size[1] > TTT__MOST_TOKEN)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "merge %zu is not two texts", rank);
+    char whole[2 * TTT__MAX_TOKEN];
+    if (!parts_of(merge, part, size) || size[0] > TTT__MAX_TOKEN || size[1] > TTT__MAX_TOKEN)
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "merge %zu is not two texts", rank);
     memcpy(whole, part[0], size[0]);
     memcpy(whole + size[0], part[1], size[1]);
     ttt__pair pair = {.left = ttt__vocab_find(vocab, part[0], size[0]),
@@ -58,7 +57,7 @@ static pjrt_status *read_merge(const json_t *merge, size_t rank, ttt_tokenizer *
                       .merged = ttt__vocab_find(vocab, whole, size[0] + size[1]),
                       .rank = (uint32_t)rank};
     if (pair.left < 0 || pair.right < 0 || pair.merged < 0)
-        return PJRT_FAIL(INVALID_ARGUMENT, call,
+        return PJRT_FAIL(INVALID_ARGUMENT, where,
                          "merge %zu, \"%.60s\" and \"%.60s\": not in the vocabulary", rank, part[0],
                          part[1]);
     return ttt__pairs_add(&tokenizer->bpe.pairs, pair);
@@ -70,22 +69,22 @@ static bool is_empty_text(const json_t *json)
            (json_is_string(json) && json_string_length(json) == 0);
 }
 
-/* What the model may ask for and is not built. */
+/* Refuses model features that are not supported. */
 static pjrt_status *check_model(const json_t *json)
 {
     const json_t *type = json_object_get(json, "type");
     if (type != NULL && strcmp(ttt__json_type(json), "BPE") != 0)
-        return PJRT_FAIL(UNIMPLEMENTED, call,
-                         "the model \"%.60s\" of a tokenizer.json is not built: BPE is",
+        return PJRT_FAIL(UNIMPLEMENTED, where,
+                         "the model \"%.60s\" of a tokenizer.json is not supported: only BPE",
                          ttt__json_type(json));
     static const char *const texts[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     for (int i = 0; i < 2; i++) {
         if (!is_empty_text(json_object_get(json, texts[i])))
-            return PJRT_FAIL(UNIMPLEMENTED, call, "%s of a BPE is not built", texts[i]);
+            return PJRT_FAIL(UNIMPLEMENTED, where, "%s of a BPE is not supported", texts[i]);
     }
     const json_t *dropout = json_object_get(json, "dropout");
     if (json_is_number(dropout) && json_number_value(dropout) > 0)
-        return PJRT_FAIL(UNIMPLEMENTED, call, "dropout of a BPE is not built");
+        return PJRT_FAIL(UNIMPLEMENTED, where, "dropout of a BPE is not supported");
     return NULL;
 }
 
@@ -109,7 +108,7 @@ static pjrt_status *read_model(const json_t *json, ttt_tokenizer *tokenizer)
     PJRT_TRY(read_vocab(json, &tokenizer->vocab));
     const json_t *merges = json_object_get(json, "merges");
     if (!json_is_array(merges))
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "the model has no merges");
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "the model has no merges");
     for (size_t i = 0; i < json_array_size(merges); i++)
         PJRT_TRY(read_merge(json_array_get(merges, i), i, tokenizer));
     const json_t *unknown = json_object_get(json, "unk_token");
@@ -118,7 +117,7 @@ static pjrt_status *read_model(const json_t *json, ttt_tokenizer *tokenizer)
         bpe->unknown = ttt__vocab_find(&tokenizer->vocab, json_string_value(unknown),
                                        json_string_length(unknown));
         if (bpe->unknown < 0)
-            return PJRT_FAIL(INVALID_ARGUMENT, call, "the unk_token is not in the vocabulary");
+            return PJRT_FAIL(INVALID_ARGUMENT, where, "the unk_token is not in the vocabulary");
     }
     tokenizer->about.unknown = bpe->unknown;
     bpe->byte_fallback = ttt__json_bool(json, "byte_fallback", false);
@@ -130,8 +129,7 @@ static pjrt_status *read_model(const json_t *json, ttt_tokenizer *tokenizer)
     return NULL;
 }
 
-/* ---- added tokens ------------------------------------------------------------------------------
- */
+/* ---- added tokens ---- */
 
 static pjrt_status *keep_normal(ttt_tokenizer *tokenizer, ttt__normal_texts *normal, int32_t id,
                                 const char *text, size_t size)
@@ -139,21 +137,21 @@ static pjrt_status *keep_normal(ttt_tokenizer *tokenizer, ttt__normal_texts *nor
     if (normal->at == NULL) {
         normal->at = calloc((size_t)tokenizer->vocab.room, sizeof *normal->at);
         if (normal->at == NULL || !ttt__text_add(&normal->texts, "", 1))
-            return PJRT_NO_MEMORY(call);
+            return PJRT_NO_MEMORY(where);
     }
     normal->at[id] = (uint32_t)normal->texts.size;
     if (!ttt__text_add(&normal->texts, text, size) || !ttt__text_add(&normal->texts, "", 1))
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     return NULL;
 }
 
-/* The number that a token has in the vocabulary, or that it gets. */
+/* The id of a token in the vocabulary, or a new one. */
 static pjrt_status *number_token(const json_t *json, ttt_tokenizer *tokenizer, int32_t *id)
 {
     const json_t *content = json_object_get(json, "content");
     const json_t *number = json_object_get(json, "id");
     if (!json_is_string(content) || !json_is_integer(number))
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "an added token has no content or no id");
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "an added token has no content or no id");
     const char *text = json_string_value(content);
     size_t size = json_string_length(content);
     unsigned flags = ttt__json_bool(json, "special", false) ? TTT__SPECIAL : 0;
@@ -202,8 +200,7 @@ static pjrt_status *read_added(const json_t *list, ttt_tokenizer *tokenizer,
     return st;
 }
 
-/* ---- BOS and EOS -------------------------------------------------------------------------------
- */
+/* ---- BOS and EOS ---- */
 
 static int32_t id_of_special(const json_t *template, const json_t *item)
 {
@@ -222,13 +219,13 @@ static bool is_token(const ttt_tokenizer *tokenizer, int32_t id)
     return id >= 0 && id < tokenizer->vocab.count && tokenizer->vocab.flags[id] & TTT__THERE;
 }
 
-/* What the template of one text puts before it is BOS, what it puts after it EOS. */
-static void read_marks(const json_t *json, ttt_tokenizer *tokenizer)
+/* The single-sequence template: what precedes the text is BOS, what follows it is EOS. */
+static void read_bos_eos(const json_t *json, ttt_tokenizer *tokenizer)
 {
     if (strcmp(ttt__json_type(json), "Sequence") == 0) {
         const json_t *list = json_object_get(json, "processors");
         for (size_t i = 0; i < json_array_size(list); i++)
-            read_marks(json_array_get(list, i), tokenizer);
+            read_bos_eos(json_array_get(list, i), tokenizer);
         return;
     }
     if (strcmp(ttt__json_type(json), "TemplateProcessing") != 0)
@@ -246,14 +243,13 @@ static void read_marks(const json_t *json, ttt_tokenizer *tokenizer)
     }
 }
 
-/* ---- all of it ---------------------------------------------------------------------------------
- */
+/* ---- entry point ---- */
 
 static pjrt_status *read_json(const json_t *json, ttt_tokenizer *tokenizer)
 {
     ttt__normal_texts normal = {0};
     if (!json_is_object(json_object_get(json, "model")))
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "there is no model in it");
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "there is no model in it");
     PJRT_TRY(ttt__json_normalizer(json_object_get(json, "normalizer"), &tokenizer->normalizers));
     PJRT_TRY(ttt__json_pre_tokenizer(json_object_get(json, "pre_tokenizer"), tokenizer));
     PJRT_TRY(read_model(json_object_get(json, "model"), tokenizer));
@@ -267,8 +263,8 @@ static pjrt_status *read_json(const json_t *json, ttt_tokenizer *tokenizer)
     if (json_is_integer(pad) && json_integer_value(pad) >= 0 &&
         json_integer_value(pad) < tokenizer->vocab.count)
         tokenizer->about.pad = (int32_t)json_integer_value(pad);
-    read_marks(json_object_get(json, "post_processor"), tokenizer);
-    ttt__marks_by_name(tokenizer);
+    read_bos_eos(json_object_get(json, "post_processor"), tokenizer);
+    ttt__set_specials_by_name(tokenizer);
     tokenizer->about.kind = "bpe";
     tokenizer->encode = ttt__encode_piece;
     return NULL;
@@ -280,7 +276,7 @@ pjrt_status *ttt__json_make(ttt_tokenizer *tokenizer, const char *name, const ch
     json_error_t error;
     json_t *json = json_loadb(bytes, size, 0, &error);
     if (json == NULL)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "%s: line %d: %.100s", name, error.line,
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "%s: line %d: %.100s", name, error.line,
                          error.text);
     pjrt_status *st = read_json(json, tokenizer);
     json_decref(json);

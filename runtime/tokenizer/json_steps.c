@@ -1,10 +1,9 @@
-/* What tokenizer.json says of normalizers, pre-tokenizers and decoders. Names that are not here are
- * refused. */
+/* Normalizers, pre-tokenizers and decoders of tokenizer.json. Unknown types are refused. */
 #include "runtime/tokenizer/json.h"
 
 #include <stdlib.h>
 
-static const char call[] = "tokenizer";
+static const char where[] = "tokenizer";
 
 const char *ttt__json_type(const json_t *json)
 {
@@ -20,28 +19,28 @@ bool ttt__json_bool(const json_t *json, const char *key, bool otherwise)
 
 static pjrt_status *not_built(const char *what, const json_t *json)
 {
-    return PJRT_FAIL(UNIMPLEMENTED, call, "%s \"%.60s\" of a tokenizer.json is not built", what,
-                     ttt__json_type(json));
+    return PJRT_FAIL(UNIMPLEMENTED, where, "%s \"%.60s\" of a tokenizer.json is not supported",
+                     what, ttt__json_type(json));
 }
 
-/* A text that must be there, copied. */
+/* Copies a required string. */
 static pjrt_status *copy_text(const json_t *json, const char *key, ttt__text *out)
 {
     const json_t *value = json_object_get(json, key);
     if (!json_is_string(value))
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "%.60s has no text \"%s\"", ttt__json_type(json),
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "%.60s has no text \"%s\"", ttt__json_type(json),
                          key);
     out->size = 0;
     if (!ttt__text_room(out, 1) ||
         !ttt__text_add(out, json_string_value(value), json_string_length(value)))
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     return NULL;
 }
 
 static pjrt_status *next_step(ttt__steps *steps, ttt__step_kind kind, ttt__step **out)
 {
-    if (steps->count == TTT__MOST_STEPS)
-        return PJRT_FAIL(UNIMPLEMENTED, call, "more than %d steps in a row", TTT__MOST_STEPS);
+    if (steps->count == TTT__MAX_STEPS)
+        return PJRT_FAIL(UNIMPLEMENTED, where, "more than %d steps in a row", TTT__MAX_STEPS);
     *out = &steps->list[steps->count++];
     (*out)->kind = kind;
     return NULL;
@@ -57,13 +56,12 @@ static pjrt_status *read_pattern(const json_t *json, ttt__pattern *pattern)
                                     TTT__LINES);
     PJRT_TRY(copy_text(holder, "String", &pattern->literal));
     if (pattern->literal.size == 0)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "%.60s looks for an empty text",
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "%.60s looks for an empty text",
                          ttt__json_type(json));
     return NULL;
 }
 
-/* ---- normalizers -------------------------------------------------------------------------------
- */
+/* ---- normalizers ---- */
 
 static bool form_of(const char *type, ttt__form *form)
 {
@@ -113,8 +111,7 @@ pjrt_status *ttt__json_normalizer(const json_t *json, ttt__steps *steps)
     return not_built("the normalizer", json);
 }
 
-/* ---- pre-tokenizers ----------------------------------------------------------------------------
- */
+/* ---- pre-tokenizers ---- */
 
 static pjrt_status *read_behaviour(const json_t *json, ttt__behaviour *out)
 {
@@ -127,7 +124,7 @@ static pjrt_status *read_behaviour(const json_t *json, ttt__behaviour *out)
             return NULL;
         }
     }
-    return PJRT_FAIL(INVALID_ARGUMENT, call, "the behavior \"%.60s\" of a split is not known",
+    return PJRT_FAIL(INVALID_ARGUMENT, where, "the behavior \"%.60s\" of a split is not known",
                      name != NULL ? name : "");
 }
 
@@ -154,7 +151,7 @@ static pjrt_status *read_byte_level(const json_t *json, ttt_tokenizer *tokenizer
 {
     ttt__step *step;
     if (tokenizer->bpe.byte_level)
-        return PJRT_FAIL(UNIMPLEMENTED, call, "ByteLevel twice is not built");
+        return PJRT_FAIL(UNIMPLEMENTED, where, "ByteLevel twice is not supported");
     tokenizer->bpe.byte_level = true;
     if (ttt__json_bool(json, "add_prefix_space", true))
         PJRT_TRY(next_step(&tokenizer->steps, TTT__STEP_SPACE, &step));
@@ -178,7 +175,7 @@ static pjrt_status *read_scheme(const json_t *json, ttt__scheme *out)
             return NULL;
         }
     }
-    return PJRT_FAIL(INVALID_ARGUMENT, call, "the prepend_scheme \"%.60s\" is not known", name);
+    return PJRT_FAIL(INVALID_ARGUMENT, where, "the prepend_scheme \"%.60s\" is not known", name);
 }
 
 static pjrt_status *read_metaspace(const json_t *json, ttt__steps *steps)
@@ -191,7 +188,7 @@ static pjrt_status *read_metaspace(const json_t *json, ttt__steps *steps)
     step->split = ttt__json_bool(json, "split", true);
     step->behaviour = TTT__WITH_NEXT;
     if (step->text.size == 0)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "Metaspace has no replacement");
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "Metaspace has no replacement");
     return NULL;
 }
 
@@ -218,7 +215,7 @@ pjrt_status *ttt__json_pre_tokenizer(const json_t *json, ttt_tokenizer *tokenize
         return NULL;
     }
     if (tokenizer->bpe.byte_level) /* it would see characters that stand for bytes */
-        return PJRT_FAIL(UNIMPLEMENTED, call, "the pre-tokenizer \"%.60s\" after ByteLevel", type);
+        return PJRT_FAIL(UNIMPLEMENTED, where, "the pre-tokenizer \"%.60s\" after ByteLevel", type);
     if (strcmp(type, "ByteLevel") == 0)
         return read_byte_level(json, tokenizer);
     if (strcmp(type, "Split") == 0)
@@ -242,8 +239,7 @@ pjrt_status *ttt__json_pre_tokenizer(const json_t *json, ttt_tokenizer *tokenize
     return not_built("the pre-tokenizer", json);
 }
 
-/* ---- decoders ----------------------------------------------------------------------------------
- */
+/* ---- decoders ---- */
 
 typedef enum decoder_kind { BYTE_LEVEL, REPLACE, BYTES, STRIP, METASPACE } decoder_kind;
 
@@ -256,14 +252,15 @@ typedef struct decoder {
 } decoder;
 
 typedef struct decoders {
-    decoder list[TTT__MOST_STEPS];
+    decoder list[TTT__MAX_STEPS];
     int count;
     bool fused; /* from here on they see one text, no tokens */
 } decoders;
 
 static pjrt_status *no_such_place(const json_t *json)
 {
-    return PJRT_FAIL(UNIMPLEMENTED, call, "the decoder \"%.60s\" in this place is not built",
+    return PJRT_FAIL(UNIMPLEMENTED, where,
+                     "the decoder \"%.60s\" is not supported at this position",
                      ttt__json_type(json));
 }
 
@@ -274,7 +271,7 @@ static pjrt_status *strip_whole(const json_t *json, const decoder *d, ttt_tokeni
         return no_such_place(json);
     tokenizer->strips = (int)d->start;
     if (!ttt__text_add(&tokenizer->stripped, d->what, d->what_size))
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     return NULL;
 }
 
@@ -288,7 +285,7 @@ static pjrt_status *read_strip(const json_t *json, decoder *d)
     d->stop = json_integer_value(json_object_get(json, "stop"));
     if (d->what == NULL || d->what_size == 0 || d->start < 0 || d->start > 1000 || d->stop < 0 ||
         d->stop > 1000)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "the decoder Strip is not what it should be");
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "the decoder Strip is not what it should be");
     return NULL;
 }
 
@@ -303,7 +300,7 @@ static pjrt_status *read_decoder_texts(const json_t *json, decoder *d)
     d->by = d->kind == METASPACE ? " " : json_string_value(by);
     d->by_size = d->kind == METASPACE ? 1 : json_string_length(by);
     if (d->what == NULL || d->what_size == 0 || d->by == NULL)
-        return PJRT_FAIL(UNIMPLEMENTED, call, "the decoder %s without a text to look for",
+        return PJRT_FAIL(UNIMPLEMENTED, where, "the decoder %s without a text to look for",
                          ttt__json_type(json));
     return NULL;
 }
@@ -343,7 +340,7 @@ static pjrt_status *read_decoder(const json_t *json, ttt_tokenizer *tokenizer, d
         return not_built("the decoder", json);
     }
     /* Bytes are no text any more: only Strip and Replace of other bytes may follow. */
-    if (all->fused || all->count == TTT__MOST_STEPS ||
+    if (all->fused || all->count == TTT__MAX_STEPS ||
         (all->count > 0 &&
          (all->list[all->count - 1].kind == BYTE_LEVEL || all->list[all->count - 1].kind == BYTES)))
         return no_such_place(json);
@@ -361,7 +358,7 @@ static pjrt_status *replace_all(const decoder *d, const char *by, size_t by_size
         const char *stop = found != NULL ? found : end;
         if (!ttt__text_add(out, at, (size_t)(stop - at)) ||
             (found != NULL && !ttt__text_add(out, by, by_size)))
-            return PJRT_NO_MEMORY(call);
+            return PJRT_NO_MEMORY(where);
         at = found != NULL ? found + d->what_size : end;
     }
     ttt__text other = *in;
@@ -460,7 +457,7 @@ static pjrt_status *decode_all(ttt_tokenizer *tokenizer, const decoders *all, bo
         }
         text.size = 0;
         if (!ttt__text_room(&text, size + 1) || !ttt__text_add(&text, from, size))
-            st = PJRT_NO_MEMORY(call);
+            st = PJRT_NO_MEMORY(where);
         if (st == NULL)
             st = decode_token(all, first, &text, &spare);
         if (st == NULL)
@@ -479,7 +476,7 @@ pjrt_status *ttt__json_decoder(const json_t *json, ttt_tokenizer *tokenizer,
     if (json != NULL && !json_is_null(json))
         PJRT_TRY(read_decoder(json, tokenizer, &all));
     else if (!ttt__text_add(&tokenizer->joint, " ", 1))
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     for (int i = 0; i < all.count; i++)
         drops |= all.list[i].drops;
     PJRT_TRY(ttt__plain_start(tokenizer));
@@ -488,6 +485,6 @@ pjrt_status *ttt__json_decoder(const json_t *json, ttt_tokenizer *tokenizer,
         return NULL;
     tokenizer->first_at = calloc((size_t)tokenizer->vocab.count + 1, sizeof(uint32_t));
     if (tokenizer->first_at == NULL)
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     return decode_all(tokenizer, &all, true, normal, tokenizer->first_at);
 }

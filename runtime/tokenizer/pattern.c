@@ -11,7 +11,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-static const char call[] = "tokenizer";
+static const char where[] = "tokenizer";
 
 bool ttt__is_numeric(int32_t code)
 {
@@ -34,7 +34,7 @@ bool ttt__is_punctuation(int32_t code)
 
 static const char not_in_class[] = "";
 
-/* What an escape is for PCRE2; NULL: the same. */
+/* The PCRE2 equivalent of an escape; NULL: unchanged. */
 static const char *meaning(char escape, bool in_class)
 {
     switch (escape) {
@@ -58,16 +58,16 @@ static pjrt_status *translate(const char *expression, size_t size, ttt__text *ou
         if (expression[i] == '\\' && i + 1 < size) {
             const char *other = meaning(expression[i + 1], in_class);
             if (other == not_in_class)
-                return PJRT_FAIL(UNIMPLEMENTED, call, "\\W within brackets of a pattern");
+                return PJRT_FAIL(UNIMPLEMENTED, where, "\\W within brackets of a pattern");
             if (!ttt__text_add(out, other != NULL ? other : expression + i,
                                other != NULL ? strlen(other) : 2))
-                return PJRT_NO_MEMORY(call);
+                return PJRT_NO_MEMORY(where);
             i++;
             continue;
         }
         in_class = expression[i] == '[' || (in_class && expression[i] != ']');
         if (!ttt__text_add(out, expression + i, 1))
-            return PJRT_NO_MEMORY(call);
+            return PJRT_NO_MEMORY(where);
     }
     return NULL;
 }
@@ -86,7 +86,7 @@ pjrt_status *ttt__pattern_compile(ttt__pattern *pattern, const char *expression,
     if (pattern->rule != TTT__NO_RULE)
         return NULL;
     if (size > 1 << 16)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "a pattern of %zu bytes is too long", size);
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "a pattern of %zu bytes is too long", size);
     pjrt_status *st = translate(expression, size, &own);
     if (st != NULL) {
         free(own.data);
@@ -98,10 +98,11 @@ pjrt_status *ttt__pattern_compile(ttt__pattern *pattern, const char *expression,
     free(own.data);
     if (pattern->code == NULL) {
         pcre2_get_error_message(code, why, sizeof why);
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "the pattern \"%.80s\" is not understood: %s",
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "the pattern \"%.80s\" is not understood: %s",
                          expression, (const char *)why);
     }
-    pcre2_jit_compile(pattern->code, PCRE2_JIT_COMPLETE); /* slower without, not wrong */
+    pcre2_jit_compile(pattern->code, PCRE2_JIT_COMPLETE); /* JIT failure is harmless: matching is
+                                                           * only slower */
     return NULL;
 }
 
@@ -111,8 +112,7 @@ void ttt__pattern_free(ttt__pattern *pattern)
     free(pattern->literal.data);
 }
 
-/* ---- searching ---------------------------------------------------------------------------------
- */
+/* ---- searching ---- */
 
 static void found_at(ttt__search *search, size_t start, size_t stop)
 {
@@ -145,7 +145,7 @@ static void search_literal(ttt__search *search)
         found_at(search, (size_t)(at - search->text), (size_t)(at - search->text) + literal->size);
 }
 
-/* Memory for matching, with limits: a file's pattern must not hold us for ever. */
+/* Match context with limits: a pattern from a file must not run forever. */
 static pjrt_status *match_memory(ttt_encoder *encoder, size_t size)
 {
     if (encoder->match == NULL)
@@ -153,8 +153,8 @@ static pjrt_status *match_memory(ttt_encoder *encoder, size_t size)
     if (encoder->match_context == NULL)
         encoder->match_context = pcre2_match_context_create(NULL);
     if (encoder->match == NULL || encoder->match_context == NULL)
-        return PJRT_NO_MEMORY(call);
-    /* Going back through white space of the whole text is as much as real patterns do. */
+        return PJRT_NO_MEMORY(where);
+    /* Real patterns backtrack at most through the white space of the whole text. */
     uint32_t limit = 100000 + 64 * (uint32_t)size;
     pcre2_set_match_limit(encoder->match_context, limit);
     pcre2_set_depth_limit(encoder->match_context, limit);
@@ -169,20 +169,20 @@ static pjrt_status *search_code(ttt__search *search, ttt_encoder *encoder)
     const pcre2_code *code = search->pattern->code;
     int got = pcre2_match(code, text, search->size, search->from, PCRE2_NO_UTF_CHECK,
                           encoder->match, encoder->match_context);
-    if (got == PCRE2_ERROR_JIT_STACKLIMIT) /* the other engine has its own memory */
+    if (got == PCRE2_ERROR_JIT_STACKLIMIT) /* the interpreter uses its own memory */
         got = pcre2_match(code, text, search->size, search->from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
                           encoder->match, encoder->match_context);
     if (got == PCRE2_ERROR_NOMATCH)
         return NULL;
     if (got < 0)
-        return PJRT_FAIL(RESOURCE_EXHAUSTED, call,
+        return PJRT_FAIL(RESOURCE_EXHAUSTED, where,
                          "a pattern of the tokenizer takes too long on this text (PCRE2 says %d)",
                          got);
     const PCRE2_SIZE *ends = pcre2_get_ovector_pointer(encoder->match);
     if (ends[0] > ends[1])
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "a pattern of the tokenizer matches backwards");
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "a pattern of the tokenizer matches backwards");
     found_at(search, ends[0], ends[1]);
-    if (ends[0] == ends[1]) { /* the next search begins a character later, or not at all */
+    if (ends[0] == ends[1]) { /* after an empty match, start one character later or stop */
         int size = 1;
         if (ends[1] < search->size)
             ttt__utf8_next(search->text + ends[1], search->text + search->size, &size);

@@ -1,5 +1,4 @@
-/* sentencepiece's model files: pieces with scores and types, put together by merging or by the best
- * sum of scores. */
+/* sentencepiece models: pieces with scores and types, encoded by BPE or unigram. */
 #include "runtime/tokenizer/sentencepiece.h"
 #include "runtime/tokenizer/json.h"
 
@@ -9,7 +8,7 @@
 
 #include "sentencepiece.pb-c.h"
 
-static const char call[] = "tokenizer";
+static const char where[] = "tokenizer";
 
 static const char space_symbol[] = "\xe2\x96\x81"; /* U+2581 */
 
@@ -28,10 +27,9 @@ void ttt__sentencepiece_free(ttt__sentencepiece *sp)
     free(sp);
 }
 
-/* ---- encoding ----------------------------------------------------------------------------------
- */
+/* ---- encoding ---- */
 
-/* Merging goes on between the pieces that nothing merges with. */
+/* User-defined pieces never merge: BPE runs on the text between them. */
 static pjrt_status *between_user_pieces(ttt_encoder *encoder, const char *text, size_t size,
                                         ttt_ids *ids)
 {
@@ -46,7 +44,7 @@ static pjrt_status *between_user_pieces(ttt_encoder *encoder, const char *text, 
         }
         PJRT_TRY(ttt__encode_words(encoder, done, (size_t)(at - done), ids));
         if (!ttt__ids_add(ids, id))
-            return PJRT_NO_MEMORY(call);
+            return PJRT_NO_MEMORY(where);
         done = at += length;
     }
     return ttt__encode_words(encoder, done, (size_t)(end - done), ids);
@@ -60,15 +58,14 @@ static pjrt_status *encode(ttt_encoder *encoder, const char *text, size_t size, 
     (void)first;
     PJRT_TRY(ttt__charsmap_apply(sp, text, size, normal));
     if (normal->size > INT32_MAX / 2)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "the normalized text is too long");
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "the normalized text is too long");
     encoder->score = 0;
     if (sp->scores != NULL)
         return ttt__encode_words(encoder, normal->data, normal->size, ids);
     return between_user_pieces(encoder, normal->data, normal->size, ids);
 }
 
-/* ---- pieces ------------------------------------------------------------------------------------
- */
+/* ---- pieces ---- */
 
 static const unsigned flags_of_type[] = {[NORMAL] = 0,
                                          [UNKNOWN] = TTT__UNKNOWN | TTT__SPECIAL,
@@ -84,11 +81,11 @@ static pjrt_status *add_piece(ttt_tokenizer *tokenizer, const Sentencepiece__Pie
     size_t size = piece->piece.len;
     int type = piece->type;
     if (type < NORMAL || type > BYTE || size == 0)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "piece %d has no text or type %d", id, type);
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "piece %d has no text or type %d", id, type);
     if (!isfinite(piece->score))
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "the score of piece %d is no number", id);
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "the score of piece %d is no number", id);
     if (ttt__vocab_find(&tokenizer->vocab, text, size) >= 0)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "piece %d is there twice", id);
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "piece %d occurs twice", id);
     PJRT_TRY(ttt__vocab_set(&tokenizer->vocab, id, text, size, flags_of_type[type]));
     if (type == USER_DEFINED)
         PJRT_TRY(ttt__trie_add(&tokenizer->sp->user, text, size, id));
@@ -96,13 +93,13 @@ static pjrt_status *add_piece(ttt_tokenizer *tokenizer, const Sentencepiece__Pie
         PJRT_TRY(ttt__added_add(&tokenizer->added, text, size, id, TTT__ADDED_SPECIAL));
     if (type == UNKNOWN) {
         if (tokenizer->bpe.unknown >= 0)
-            return PJRT_FAIL(INVALID_ARGUMENT, call, "two pieces are the unknown one");
+            return PJRT_FAIL(INVALID_ARGUMENT, where, "two pieces are the unknown one");
         tokenizer->bpe.unknown = id;
     }
     if (type == BYTE) {
         int byte = ttt__byte_of_text(text, size);
         if (byte < 0)
-            return PJRT_FAIL(INVALID_ARGUMENT, call, "piece %d is no byte", id);
+            return PJRT_FAIL(INVALID_ARGUMENT, where, "piece %d is no byte", id);
         tokenizer->bpe.byte_ids[byte] = id;
     }
     return NULL;
@@ -117,21 +114,22 @@ static pjrt_status *add_pieces(ttt_tokenizer *tokenizer, const Sentencepiece__Mo
     for (size_t i = 0; i < model->n_pieces; i++)
         PJRT_TRY(add_piece(tokenizer, model->pieces[i], (int32_t)i));
     if (bpe->unknown < 0)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "no piece is the unknown one");
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "no piece is the unknown one");
     for (int i = 0; bpe->byte_fallback && i < 256; i++) {
         if (bpe->byte_ids[i] < 0)
-            return PJRT_FAIL(INVALID_ARGUMENT, call, "no piece is the byte 0x%02x", i);
+            return PJRT_FAIL(INVALID_ARGUMENT, where, "no piece is the byte 0x%02x", i);
     }
     tokenizer->about.vocab = tokenizer->vocab.count;
     tokenizer->about.unknown = bpe->unknown;
     return NULL;
 }
 
-/* What pieces become: spaces for U+2581, bytes for bytes, nothing for control symbols. */
+/* Decoded bytes of pieces: spaces for U+2581, raw bytes for byte pieces, nothing for control
+ * symbols. */
 static pjrt_status *make_plain(ttt_tokenizer *tokenizer, const char *unknown, size_t unknown_size)
 {
     const ttt__vocab *vocab = &tokenizer->vocab;
-    char plain[TTT__MOST_TOKEN];
+    char plain[TTT__MAX_TOKEN];
     PJRT_TRY(ttt__plain_start(tokenizer));
     for (int32_t id = 0; id < vocab->count; id++) {
         const char *text = ttt__vocab_text(vocab, id), *end = text + vocab->tokens[id].size;
@@ -153,10 +151,9 @@ static pjrt_status *make_plain(ttt_tokenizer *tokenizer, const char *unknown, si
     return NULL;
 }
 
-/* ---- BPE ---------------------------------------------------------------------------------------
- */
+/* ---- BPE ---- */
 
-/* Characters of pieces that are no pieces themselves: merging has to have numbers for them. */
+/* Adds ids for characters that occur in pieces but are not pieces; merging needs them. */
 static pjrt_status *add_ghosts(ttt__vocab *vocab)
 {
     int32_t count = vocab->count;
@@ -168,8 +165,9 @@ static pjrt_status *add_ghosts(ttt__vocab *vocab)
             char text[4];
             const char *from = ttt__vocab_text(vocab, id) + at;
             if (ttt__utf8_next(from, from + vocab->tokens[id].size - at, &length) < 0)
-                return PJRT_FAIL(INVALID_ARGUMENT, call, "piece %d is not UTF-8", id);
-            memcpy(text, from, (size_t)length); /* the vocabulary's texts may move */
+                return PJRT_FAIL(INVALID_ARGUMENT, where, "piece %d is not UTF-8", id);
+            memcpy(text, from, (size_t)length); /* copy first: adding may move the vocabulary's
+                                                 * texts */
             if (ttt__vocab_find(vocab, text, (size_t)length) < 0)
                 PJRT_TRY(ttt__vocab_set(vocab, vocab->count, text, (size_t)length, TTT__GHOST));
         }
@@ -188,7 +186,7 @@ static int by_score(const void *a, const void *b)
     return left->score == right->score ? 0 : left->score > right->score ? -1 : 1;
 }
 
-/* The higher a score, the lower the rank; equal scores have equal ranks. */
+/* Higher scores get lower ranks; equal scores share a rank. */
 static void rank_scores(scored *list, size_t count, uint32_t *ranks)
 {
     uint32_t rank = 0;
@@ -205,13 +203,13 @@ static pjrt_status *make_bpe(ttt_tokenizer *tokenizer, const Sentencepiece__Mode
     PJRT_TRY(add_ghosts(vocab));
     uint32_t *ranks = malloc((size_t)vocab->count * sizeof *ranks);
     scored *list = malloc((size_t)vocab->count * sizeof *list);
-    pjrt_status *st = ranks == NULL || list == NULL ? PJRT_NO_MEMORY(call) : NULL;
+    pjrt_status *st = ranks == NULL || list == NULL ? PJRT_NO_MEMORY(where) : NULL;
     size_t count = 0;
     for (int32_t id = 0; st == NULL && id < vocab->count; id++) {
         unsigned flags = vocab->flags[id];
         ranks[id] = flags & TTT__GHOST ? 0 : TTT__NO_RANK;
         if (flags & TTT__UNUSED)
-            st = PJRT_FAIL(UNIMPLEMENTED, call, "unused pieces of a sentencepiece BPE");
+            st = PJRT_FAIL(UNIMPLEMENTED, where, "unused pieces of a sentencepiece BPE");
         else if (!(flags & ~(unsigned)(TTT__THERE | TTT__USER)))
             list[count++] = (scored){model->pieces[id]->score, id};
     }
@@ -226,8 +224,7 @@ static pjrt_status *make_bpe(ttt_tokenizer *tokenizer, const Sentencepiece__Mode
     return st;
 }
 
-/* ---- unigram -----------------------------------------------------------------------------------
- */
+/* ---- unigram ---- */
 
 static pjrt_status *make_unigram(ttt_tokenizer *tokenizer, const Sentencepiece__Model *model)
 {
@@ -237,8 +234,8 @@ static pjrt_status *make_unigram(ttt_tokenizer *tokenizer, const Sentencepiece__
     float least = FLT_MAX;
     sp->scores = malloc(((size_t)vocab->count + 1) * sizeof *sp->scores);
     if (sp->scores == NULL)
-        return PJRT_NO_MEMORY(call);
-    tokenizer->bpe.cut_at_spaces = true;
+        return PJRT_NO_MEMORY(where);
+    tokenizer->bpe.split_at_spaces = true;
     for (int32_t id = 0; id < vocab->count; id++) {
         const char *text = ttt__vocab_text(vocab, id);
         size_t size = vocab->tokens[id].size;
@@ -250,10 +247,10 @@ static pjrt_status *make_unigram(ttt_tokenizer *tokenizer, const Sentencepiece__
             continue;
         PJRT_TRY(ttt__trie_add(&sp->pieces, text, size, id));
         if (ttt__spans_words(text, size))
-            tokenizer->bpe.cut_at_spaces = false;
+            tokenizer->bpe.split_at_spaces = false;
     }
     if (sp->pieces.nodes == 0)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "there are no pieces");
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "there are no pieces");
     sp->unknown_score = least - UNKNOWN_PENALTY;
     sp->largest = fmaxf(sp->largest, fabsf(sp->unknown_score));
     tokenizer->word = ttt__unigram_word;
@@ -261,8 +258,7 @@ static pjrt_status *make_unigram(ttt_tokenizer *tokenizer, const Sentencepiece__
     return NULL;
 }
 
-/* ---- all of it ---------------------------------------------------------------------------------
- */
+/* ---- entry point ---- */
 
 static int32_t control(const ttt_tokenizer *tokenizer, int32_t id)
 {
@@ -278,7 +274,7 @@ static pjrt_status *read_normalizer(ttt_tokenizer *tokenizer, const Sentencepiec
     const Sentencepiece__Normalizer *normalizer =
         model->normalizer != NULL ? model->normalizer : &usual;
     if (model->denormalizer != NULL && model->denormalizer->precompiled_charsmap.len > 0)
-        return PJRT_FAIL(UNIMPLEMENTED, call, "the denormalizer of a sentencepiece model");
+        return PJRT_FAIL(UNIMPLEMENTED, where, "the denormalizer of a sentencepiece model");
     sp->add_prefix = normalizer->add_dummy_prefix;
     sp->remove_extra = normalizer->remove_extra_whitespaces;
     sp->escape = normalizer->escape_whitespaces;
@@ -294,10 +290,10 @@ static pjrt_status *read_model(ttt_tokenizer *tokenizer, const Sentencepiece__Mo
     static const Sentencepiece__Trainer usual = SENTENCEPIECE__TRAINER__INIT;
     const Sentencepiece__Trainer *trainer = model->trainer != NULL ? model->trainer : &usual;
     if (model->n_pieces == 0 || model->n_pieces > 1 << 24)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "the model has %zu pieces", model->n_pieces);
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "the model has %zu pieces", model->n_pieces);
     if (trainer->model_type != UNIGRAM && trainer->model_type != BPE)
-        return PJRT_FAIL(UNIMPLEMENTED, call,
-                         "a sentencepiece model of type %d is not built: unigram and BPE are",
+        return PJRT_FAIL(UNIMPLEMENTED, where,
+                         "a sentencepiece model of type %d is not supported: only unigram and BPE",
                          trainer->model_type);
     tokenizer->bpe.byte_fallback = trainer->byte_fallback;
     tokenizer->bpe.fuse_across = true;
@@ -320,9 +316,9 @@ pjrt_status *ttt__sentencepiece_make(ttt_tokenizer *tokenizer, const char *name,
 {
     Sentencepiece__Model *model = sentencepiece__model__unpack(NULL, size, (const uint8_t *)bytes);
     if (model == NULL)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "%s: not a model of sentencepiece", name);
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "%s: not a sentencepiece model", name);
     tokenizer->sp = calloc(1, sizeof *tokenizer->sp);
-    pjrt_status *st = tokenizer->sp == NULL ? PJRT_NO_MEMORY(call) : read_model(tokenizer, model);
+    pjrt_status *st = tokenizer->sp == NULL ? PJRT_NO_MEMORY(where) : read_model(tokenizer, model);
     sentencepiece__model__free_unpacked(model, NULL);
     return st;
 }

@@ -1,7 +1,6 @@
 /*
- * The splits of GPT-2, cl100k, Qwen 2 and o200k, written out: what their regular expressions match,
- * found in one pass. All of them take every character of the text into some word. A test holds
- * them against PCRE2.
+ * The pre-tokenizer patterns of GPT-2, cl100k, Qwen 2 and o200k in one pass each. Every character
+ * of the text belongs to some word. A test compares them with PCRE2.
  */
 #include "runtime/tokenizer/internal.h"
 
@@ -55,7 +54,7 @@ static const uint8_t of_ascii[128] = {
 };
 /* clang-format on */
 
-/* The class of the character at `at` and where the next one begins; 0 at the end. */
+/* The class of the character at `at`, and where the next one starts; 0 at the end. */
 static inline unsigned class_at(const char *at, const char *end, const char **next)
 {
     *next = end;
@@ -71,7 +70,7 @@ static inline unsigned class_at(const char *at, const char *end, const char **ne
     return code == 0x85 ? BLANK : of_category[utf8proc_category(code)];
 }
 
-/* The end of a row of characters of these classes. */
+/* The end of a run of characters of these classes. */
 static inline const char *skip(const char *at, const char *end, unsigned classes)
 {
     const char *next;
@@ -80,8 +79,8 @@ static inline const char *skip(const char *at, const char *end, unsigned classes
     return at;
 }
 
-/* The end of 's, 't, 're, 've, 'm, 'll or 'd, in any case where `caseless`; NULL: it is none. A
- * long s is an s without case too. */
+/* The end of 's, 't, 're, 've, 'm, 'll or 'd (any case if `caseless`); NULL: none. U+017F (long
+ * s) matches s caselessly. */
 static const char *contraction(const char *at, const char *end, bool caseless)
 {
     if (end - at < 2 || *at != '\'')
@@ -96,8 +95,8 @@ static const char *contraction(const char *at, const char *end, bool caseless)
     return caseless && end - at >= 3 && memcmp(at + 1, "\xc5\xbf", 2) == 0 ? at + 3 : NULL;
 }
 
-/* White space that no word begins with: all of it at the end of the text, else all but its last
- * character, which the next word may take; or that alone. */
+/* \s+(?!\S)|\s+: all white space at the end of the text; else all but the last character, which
+ * the next word may take; or that character alone. */
 static const char *blanks(const char *at, const char *end)
 {
     const char *last = at, *next;
@@ -112,7 +111,7 @@ static const char *blanks(const char *at, const char *end)
     return next;
 }
 
-/* The same where lines end within: up to the last of these ends. */
+/* The same with \s*[\r\n]+ before it: up to the last line end in the run. */
 static const char *lines(const char *at, const char *end, bool tail)
 {
     const char *newline = NULL, *next, *p = at;
@@ -150,7 +149,7 @@ static const char *digits(const char *at, const char *end, int most)
     return at;
 }
 
-/* Other characters, with a space before and ends of lines after them; NULL: there are none. */
+/* Other characters with an optional leading space and trailing line ends; NULL: none. */
 static const char *others(const char *at, const char *end, bool slashes)
 {
     const char *body = *at == ' ' ? at + 1 : at;
@@ -178,8 +177,7 @@ static const char *cl100k_next(const char *at, const char *end, int most_digits,
     return stop != NULL ? stop : lines(at, end, tail);
 }
 
-/* Letters that end in one that is not upper case: as many upper ones as there are, then lower ones.
- * NULL: there is no such row. */
+/* [upper]*[lower]+ of o200k: NULL if there is no such run. */
 static const char *lower_word(const char *at, const char *end)
 {
     const char *caseless_end = NULL, *next;

@@ -1,9 +1,9 @@
-/* Normalizers, which change text, and pre-tokenizers, which cut it into words. */
+/* Normalizers change text; pre-tokenizers split it into words. */
 #include "runtime/tokenizer/internal.h"
 
 #include <stdlib.h>
 
-static const char call[] = "tokenizer";
+static const char where[] = "tokenizer";
 
 void ttt__steps_free(ttt__steps *steps)
 {
@@ -13,8 +13,7 @@ void ttt__steps_free(ttt__steps *steps)
     }
 }
 
-/* ---- normalizers -------------------------------------------------------------------------------
- */
+/* ---- normalizers ---- */
 
 static pjrt_status *replace(const ttt__step *step, ttt_encoder *encoder, const char *text,
                             size_t size, ttt__text *out)
@@ -25,11 +24,11 @@ static pjrt_status *replace(const ttt__step *step, ttt_encoder *encoder, const c
         PJRT_TRY(ttt__search_next(&search, encoder));
         size_t stop = search.found ? search.start : size;
         if (!ttt__text_add(out, text + done, stop - done))
-            return PJRT_NO_MEMORY(call);
+            return PJRT_NO_MEMORY(where);
         if (!search.found)
             return NULL;
         if (!ttt__text_add(out, step->text.data, step->text.size))
-            return PJRT_NO_MEMORY(call);
+            return PJRT_NO_MEMORY(where);
         done = search.stop;
     }
 }
@@ -52,7 +51,7 @@ static void strip(const ttt__step *step, const char **text, size_t *size)
     *size = (size_t)(end - at);
 }
 
-/* Characters below U+0300 are in NFC and NFD's order already; below U+0080 in every form. */
+/* Text below U+0300 is already in NFC and NFD; text below U+0080 is in every form. */
 static bool is_in_form(ttt__form form, const char *text, size_t size)
 {
     if (form == TTT__LOWER)
@@ -75,14 +74,14 @@ static pjrt_status *normalize_step(const ttt__step *step, ttt_encoder *encoder, 
         if (is_in_form(step->form, *text, *size))
             return NULL;
         if (!ttt__to_form(step->form, *text, *size, out))
-            return PJRT_NO_MEMORY(call);
+            return PJRT_NO_MEMORY(where);
         break;
     case TTT__STEP_PREPEND:
         if (*size == 0)
             return NULL;
         if (!ttt__text_add(out, step->text.data, step->text.size) ||
             !ttt__text_add(out, *text, *size))
-            return PJRT_NO_MEMORY(call);
+            return PJRT_NO_MEMORY(where);
         break;
     case TTT__STEP_REPLACE:
         st = replace(step, encoder, *text, *size, out);
@@ -91,8 +90,8 @@ static pjrt_status *normalize_step(const ttt__step *step, ttt_encoder *encoder, 
         strip(step, text, size);
         return NULL;
     }
-    if (st == NULL && !ttt__text_room(out, 1)) /* an empty text has an address too */
-        st = PJRT_NO_MEMORY(call);
+    if (st == NULL && !ttt__text_room(out, 1)) /* an empty text needs a valid address too */
+        st = PJRT_NO_MEMORY(where);
     *text = out->data;
     *size = out->size;
     return st;
@@ -101,34 +100,33 @@ static pjrt_status *normalize_step(const ttt__step *step, ttt_encoder *encoder, 
 pjrt_status *ttt__normalize(const ttt__steps *steps, ttt_encoder *encoder, const char **text,
                             size_t *size)
 {
-    int holder = 1; /* of the two places, the one that the text may be in */
+    int holder = 1; /* index of the buffer that may hold the text */
     for (int i = 0; i < steps->count; i++) {
         ttt__text *out = &encoder->normal[1 - holder];
         PJRT_TRY(normalize_step(&steps->list[i], encoder, text, size, out));
         if (*text == out->data)
             holder = 1 - holder;
         if (*size > INT32_MAX / 4)
-            return PJRT_FAIL(INVALID_ARGUMENT, call, "the normalized text is too long");
+            return PJRT_FAIL(INVALID_ARGUMENT, where, "the normalized text is too long");
     }
     return NULL;
 }
 
-/* ---- pre-tokenizers ----------------------------------------------------------------------------
- */
+/* ---- pre-tokenizers ---- */
 
-/* Pieces on their way to the next step. */
-typedef struct pieces {
+/* Spans of text on their way to the next step. */
+typedef struct span_sink {
     ttt_encoder *encoder;
     const ttt__step *step;
     int level;
     const char *text;
     bool first;
     ttt_ids *ids;
-    size_t start, stop; /* a piece that may still grow; */
-    bool held, match;   /* whether there is one, and whether it was a match */
-} pieces;
+    size_t start, stop; /* a span that may still grow; */
+    bool held, match;   /* whether there is one, and whether it is a match */
+} span_sink;
 
-static pjrt_status *pass_on(const pieces *p, size_t start, size_t stop)
+static pjrt_status *pass_on(const span_sink *p, size_t start, size_t stop)
 {
     if (start == stop)
         return NULL;
@@ -136,14 +134,14 @@ static pjrt_status *pass_on(const pieces *p, size_t start, size_t stop)
                              p->first && start == 0, p->ids);
 }
 
-static pjrt_status *release(pieces *p)
+static pjrt_status *release(span_sink *p)
 {
     bool held = p->held;
     p->held = false;
     return held ? pass_on(p, p->start, p->stop) : NULL;
 }
 
-static pjrt_status *hold(pieces *p, size_t start, size_t stop, bool match)
+static pjrt_status *hold(span_sink *p, size_t start, size_t stop, bool match)
 {
     PJRT_TRY(release(p));
     p->held = true;
@@ -153,8 +151,8 @@ static pjrt_status *hold(pieces *p, size_t start, size_t stop, bool match)
     return NULL;
 }
 
-/* One stretch of the text, which matched or lies between matches. */
-static pjrt_status *stretch(pieces *p, size_t start, size_t stop, bool match)
+/* Handles one span: a match, or the text between matches. */
+static pjrt_status *add_span(span_sink *p, size_t start, size_t stop, bool match)
 {
     bool joins = false;
     match = match != p->step->invert;
@@ -166,7 +164,7 @@ static pjrt_status *stretch(pieces *p, size_t start, size_t stop, bool match)
     case TTT__CONTIGUOUS:
         joins = p->held && p->match == match;
         break;
-    case TTT__WITH_PREVIOUS: /* a second match in a row stands alone */
+    case TTT__WITH_PREVIOUS: /* a second consecutive match stands alone */
         joins = p->held && match && !p->match;
         break;
     case TTT__WITH_NEXT:
@@ -180,7 +178,7 @@ static pjrt_status *stretch(pieces *p, size_t start, size_t stop, bool match)
     return NULL;
 }
 
-static pjrt_status *split(pieces *p, const ttt__pattern *pattern, size_t size)
+static pjrt_status *split(span_sink *p, const ttt__pattern *pattern, size_t size)
 {
     ttt__search search = {.pattern = pattern, .text = p->text, .size = size};
     size_t done = 0;
@@ -188,15 +186,15 @@ static pjrt_status *split(pieces *p, const ttt__pattern *pattern, size_t size)
         PJRT_TRY(ttt__search_next(&search, p->encoder));
         size_t stop = search.found ? search.start : size;
         if (done < stop)
-            PJRT_TRY(stretch(p, done, stop, false));
+            PJRT_TRY(add_span(p, done, stop, false));
         if (!search.found)
             return release(p);
-        PJRT_TRY(stretch(p, search.start, search.stop, true));
+        PJRT_TRY(add_span(p, search.start, search.stop, true));
         done = search.stop;
     }
 }
 
-/* The way of nearly all models: a rule cuts, and its words go straight to the merging. */
+/* Fast path for nearly all models: a rule splits and its words go straight to BPE. */
 static pjrt_status *split_by_rule(ttt_encoder *encoder, ttt__rule rule, const char *text,
                                   size_t size, ttt_ids *ids)
 {
@@ -208,7 +206,7 @@ static pjrt_status *split_by_rule(ttt_encoder *encoder, ttt__rule rule, const ch
     return NULL;
 }
 
-static pjrt_status *metaspace(pieces *p, size_t size)
+static pjrt_status *metaspace(span_sink *p, size_t size)
 {
     const ttt__step *step = p->step;
     const ttt__text *mark = &step->text;
@@ -218,28 +216,28 @@ static pjrt_status *metaspace(pieces *p, size_t size)
     out->size = 0;
     if (!begins && (step->scheme == TTT__ALWAYS || (step->scheme == TTT__FIRST && p->first)) &&
         !ttt__text_add(out, mark->data, mark->size))
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     const char *at = p->text, *end = p->text + size;
     while (at < end) {
         const char *space = memchr(at, ' ', (size_t)(end - at));
         const char *stop = space != NULL ? space : end;
         if (!ttt__text_add(out, at, (size_t)(stop - at)) ||
             (space != NULL && !ttt__text_add(out, mark->data, mark->size)))
-            return PJRT_NO_MEMORY(call);
+            return PJRT_NO_MEMORY(where);
         at = space != NULL ? space + 1 : end;
     }
     p->text = out->data;
     return step->split ? split(p, &step->pattern, out->size) : pass_on(p, 0, out->size);
 }
 
-static pjrt_status *add_space(pieces *p, size_t size)
+static pjrt_status *add_space(span_sink *p, size_t size)
 {
     ttt__text *out = &p->encoder->levels[p->level];
     if (p->text[0] == ' ')
         return pass_on(p, 0, size);
     out->size = 0;
     if (!ttt__text_add(out, " ", 1) || !ttt__text_add(out, p->text, size))
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     p->text = out->data;
     return pass_on(p, 0, out->size);
 }
@@ -251,7 +249,7 @@ pjrt_status *ttt__pre_tokenize(ttt_encoder *encoder, int level, const char *text
     if (level == steps->count)
         return ttt__encode_words(encoder, text, size, ids);
     const ttt__step *step = &steps->list[level];
-    pieces p = {
+    span_sink p = {
         .encoder = encoder, .step = step, .level = level, .text = text, .first = first, .ids = ids};
     if (step->kind == TTT__STEP_SPACE)
         return add_space(&p, size);

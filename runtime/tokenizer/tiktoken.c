@@ -1,10 +1,10 @@
-/* tiktoken's files: a line for each token, its bytes in base64 and its rank, which is its number.
- * What a name has of patterns and special tokens is not in the file. */
+/* tiktoken files: one line per token, with its bytes in base64 and its rank, which is its id.
+ * Patterns and special tokens are not in the file; its name selects them. */
 #include "runtime/tokenizer/internal.h"
 
 #include <stdlib.h>
 
-static const char call[] = "tokenizer";
+static const char where[] = "tokenizer";
 
 static const struct encoding {
     const char *name;
@@ -33,7 +33,7 @@ static const struct encoding {
     {"o200k_base", TTT__O200K, {{"<|endoftext|>", 199999}, {"<|endofprompt|>", 200018}}},
 };
 
-/* The encoding that the file's name, without folder and ending, is; NULL: none. */
+/* The encoding of the file name without folder and suffix; NULL: unknown. */
 static const struct encoding *encoding_of(const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
@@ -45,8 +45,7 @@ static const struct encoding *encoding_of(const char *path)
     return NULL;
 }
 
-/* ---- lines -------------------------------------------------------------------------------------
- */
+/* ---- lines ---- */
 
 static int base64_value(char c)
 {
@@ -59,11 +58,11 @@ static int base64_value(char c)
     return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* Bytes of one token; how many, 0 for what is not base64. */
+/* Decodes the base64 of one token; returns its length, 0 if invalid. */
 static size_t read_base64(const char *at, size_t size, char *to)
 {
     size_t count = 0;
-    if (size == 0 || size % 4 != 0 || size / 4 * 3 > TTT__MOST_TOKEN)
+    if (size == 0 || size % 4 != 0 || size / 4 * 3 > TTT__MAX_TOKEN)
         return 0;
     for (size_t i = 0; i < size; i += 4) {
         int filled = i + 4 < size || at[i + 3] != '=' ? 4 : at[i + 2] != '=' ? 3 : 2;
@@ -83,7 +82,7 @@ static size_t read_base64(const char *at, size_t size, char *to)
 static pjrt_status *read_line(ttt_tokenizer *tokenizer, const char *name, const char *line,
                               size_t size, long number)
 {
-    char bytes[TTT__MOST_TOKEN + 4];
+    char bytes[TTT__MAX_TOKEN + 4];
     const char *space = memchr(line, ' ', size);
     size_t count = space == NULL ? 0 : read_base64(line, (size_t)(space - line), bytes);
     int64_t rank = 0;
@@ -95,7 +94,7 @@ static pjrt_status *read_line(ttt_tokenizer *tokenizer, const char *name, const 
         rank = rank * 10 + (*digit - '0');
     }
     if (!ok)
-        return PJRT_FAIL(INVALID_ARGUMENT, call,
+        return PJRT_FAIL(INVALID_ARGUMENT, where,
                          "%s: line %ld is not a token in base64 and its rank", name, number);
     return ttt__vocab_set(&tokenizer->vocab, rank, bytes, count, 0);
 }
@@ -115,8 +114,7 @@ static pjrt_status *read_lines(ttt_tokenizer *tokenizer, const char *name, const
     return NULL;
 }
 
-/* ---- the rest ----------------------------------------------------------------------------------
- */
+/* ---- entry point ---- */
 
 static pjrt_status *add_special(ttt_tokenizer *tokenizer, const char *text, int32_t id)
 {
@@ -140,7 +138,7 @@ static pjrt_status *make_pairs(ttt_tokenizer *tokenizer)
     const ttt__vocab *vocab = &tokenizer->vocab;
     uint32_t *ranks = malloc((size_t)vocab->count * sizeof *ranks);
     if (ranks == NULL)
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     for (int32_t id = 0; id < vocab->count; id++)
         ranks[id] = vocab->flags[id] == TTT__THERE ? (uint32_t)id : TTT__NO_RANK;
     pjrt_status *st = ttt__pairs_of_texts(&bpe->pairs, vocab, ranks, false);
@@ -158,7 +156,7 @@ pjrt_status *ttt__tiktoken_make(ttt_tokenizer *tokenizer, const char *name, cons
         char byte = (char)i;
         bpe->byte_ids[i] = ttt__vocab_find(&tokenizer->vocab, &byte, 1);
         if (bpe->byte_ids[i] < 0)
-            return PJRT_FAIL(INVALID_ARGUMENT, call, "%s: no token is the byte 0x%02x", name, i);
+            return PJRT_FAIL(INVALID_ARGUMENT, where, "%s: no token is the byte 0x%02x", name, i);
     }
     PJRT_TRY(add_specials(tokenizer, encoding));
     PJRT_TRY(make_pairs(tokenizer));
@@ -169,7 +167,7 @@ pjrt_status *ttt__tiktoken_make(ttt_tokenizer *tokenizer, const char *name, cons
     tokenizer->steps.count = 1;
     tokenizer->about.kind = "tiktoken";
     tokenizer->encode = ttt__encode_piece;
-    ttt__marks_by_name(tokenizer);
+    ttt__set_specials_by_name(tokenizer);
     PJRT_TRY(ttt__plain_start(tokenizer));
     for (int32_t id = 0; id < tokenizer->vocab.count; id++) {
         bool there = tokenizer->vocab.flags[id] & TTT__THERE;

@@ -1,4 +1,4 @@
-/* Opening tokenizers, telling their kinds apart, and what is known about them. */
+/* Opens tokenizers, detects their kind, and answers queries. */
 #include "runtime/tokenizer/internal.h"
 
 #include <errno.h>
@@ -6,30 +6,28 @@
 #include <stdlib.h>
 #include <xxhash.h>
 
-static const char call[] = "tokenizer";
+static const char where[] = "tokenizer";
 
-/* ---- the bytes of tokens -----------------------------------------------------------------------
- */
+/* ---- decoded bytes of tokens ---- */
 
 pjrt_status *ttt__plain_start(ttt_tokenizer *tokenizer)
 {
     tokenizer->plain_at = calloc((size_t)tokenizer->vocab.count + 1, sizeof(uint32_t));
-    return tokenizer->plain_at == NULL ? PJRT_NO_MEMORY(call) : NULL;
+    return tokenizer->plain_at == NULL ? PJRT_NO_MEMORY(where) : NULL;
 }
 
 pjrt_status *ttt__plain_add(ttt_tokenizer *tokenizer, uint32_t *at, int32_t id, const char *bytes,
                             size_t size)
 {
     if (tokenizer->plain.size + size > UINT32_MAX)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "the vocabulary is too large");
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "the vocabulary is too large");
     if (!ttt__text_add(&tokenizer->plain, bytes, size))
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     at[id + 1] = (uint32_t)tokenizer->plain.size;
     return NULL;
 }
 
-/* ---- marks -------------------------------------------------------------------------------------
- */
+/* ---- BOS and EOS ---- */
 
 static int32_t find_first(const ttt_tokenizer *tokenizer, const char *const *names)
 {
@@ -39,7 +37,7 @@ static int32_t find_first(const ttt_tokenizer *tokenizer, const char *const *nam
     return id;
 }
 
-void ttt__marks_by_name(ttt_tokenizer *tokenizer)
+void ttt__set_specials_by_name(ttt_tokenizer *tokenizer)
 {
     static const char *const begins[] = {"<s>",   "<|begin_of_text|>", "<bos>", "<|startoftext|>",
                                          "[BOS]", "<|endoftext|>",     NULL};
@@ -56,8 +54,7 @@ void ttt__marks_by_name(ttt_tokenizer *tokenizer)
         about->pad = find_first(tokenizer, pads);
 }
 
-/* ---- bytes -------------------------------------------------------------------------------------
- */
+/* ---- bytes ---- */
 
 static pjrt_status *encode_bytes(ttt_encoder *encoder, const char *text, size_t size, bool first,
                                  ttt_ids *ids)
@@ -65,7 +62,7 @@ static pjrt_status *encode_bytes(ttt_encoder *encoder, const char *text, size_t 
     (void)encoder;
     (void)first;
     if (!ttt__ids_room(ids, size))
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     for (size_t i = 0; i < size; i++)
         ids->list[ids->count++] = (unsigned char)text[i];
     return NULL;
@@ -97,8 +94,7 @@ static pjrt_status *make_bytes(ttt_tokenizer *tokenizer)
     return NULL;
 }
 
-/* ---- opening -----------------------------------------------------------------------------------
- */
+/* ---- opening ---- */
 
 static pjrt_status *make(ttt_tokenizer *tokenizer, const char *name, const char *bytes, size_t size)
 {
@@ -108,10 +104,11 @@ static pjrt_status *make(ttt_tokenizer *tokenizer, const char *name, const char 
     while (at < size && strchr(" \t\r\n", bytes[at]) != NULL && bytes[at] != '\0')
         at++;
     if (at == size)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "%s: the file is empty", name);
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "%s: the file is empty", name);
     if (bytes[at] == '{')
         return ttt__json_make(tokenizer, name, bytes, size);
-    /* A message of pieces begins with the tag of its first; a table with base64. */
+    /* A sentencepiece protobuf starts with the tag of its first piece; a tiktoken table with
+     * base64. */
     if (bytes[0] == '\n')
         return ttt__sentencepiece_make(tokenizer, name, bytes, size);
     return ttt__tiktoken_make(tokenizer, name, bytes, size);
@@ -123,7 +120,7 @@ pjrt_status *ttt_tokenizer_parse(const char *name, const void *bytes, size_t siz
     *out = NULL;
     ttt_tokenizer *tokenizer = calloc(1, sizeof *tokenizer);
     if (tokenizer == NULL)
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     ttt_tokenizer_about *about = &tokenizer->about;
     about->bos = about->eos = about->unknown = about->pad = -1;
     tokenizer->word = ttt__encode_word;
@@ -145,21 +142,21 @@ static pjrt_status *read_file(const char *path, ttt__text *out)
 {
     FILE *file = fopen(path, "rb");
     if (file == NULL)
-        return PJRT_FAIL(NOT_FOUND, call,
+        return PJRT_FAIL(NOT_FOUND, where,
                          "%s: %s (a tokenizer is \"bytes\", a tokenizer.json, a sentencepiece "
                          ".model or a .tiktoken file)",
                          path, strerror(errno));
     pjrt_status *st = NULL;
     for (size_t got = 1; st == NULL && got > 0;) {
         if (!ttt__text_room(out, 1 << 16)) {
-            st = PJRT_NO_MEMORY(call);
+            st = PJRT_NO_MEMORY(where);
             break;
         }
         got = fread(out->data + out->size, 1, out->room - out->size, file);
         out->size += got;
     }
     if (st == NULL && ferror(file))
-        st = PJRT_FAIL(DATA_LOSS, call, "%s: %s", path, strerror(errno));
+        st = PJRT_FAIL(DATA_LOSS, where, "%s: %s", path, strerror(errno));
     fclose(file);
     return st;
 }
@@ -196,8 +193,7 @@ void ttt_tokenizer_free(ttt_tokenizer *tokenizer)
     free(tokenizer);
 }
 
-/* ---- questions ---------------------------------------------------------------------------------
- */
+/* ---- queries ---- */
 
 const ttt_tokenizer_about *ttt_tokenizer_info(const ttt_tokenizer *tokenizer)
 {

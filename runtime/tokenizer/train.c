@@ -1,37 +1,35 @@
 /*
- * Training a byte-level BPE. Words are counted once; each round merges the pair that occurs most,
- * of equal ones that of the lowest numbers, in the words that have it, and corrects the counts of
- * its neighbours. Pairs wait in a heap with the count that they had when they were put there; one
- * whose count has changed since is put back.
+ * Trains a byte-level BPE. Words are counted once. Each round merges the most frequent pair (ties:
+ * lowest ids) in the words that contain it and updates the counts of its neighbours. The heap holds
+ * each pair with its count at insertion; a stale entry is pushed back with its current count.
  */
 #include "runtime/tokenizer/train.h"
 
 #include <stdlib.h>
 #include <xxhash.h>
 
-static const char call[] = "tokenizer";
+static const char where[] = "tokenizer";
 
-enum { LONGEST = TTT__MOST_TOKEN / 2 }; /* a byte is up to two in the file */
+enum { LONGEST = TTT__MAX_TOKEN / 2 }; /* a byte takes up to two bytes in the file */
 
-/* ---- counting words ----------------------------------------------------------------------------
- */
+/* ---- counting words ---- */
 
 typedef struct word {
     uint64_t hash;
-    size_t at; /* within `texts`; later within `symbols` */
+    size_t at; /* offset in `texts`; later in `symbols` */
     uint32_t size;
     int64_t count;
 } word;
 
-/* Where a pair occurs: a list of words, some of which may have lost it. */
-typedef struct place {
-    uint32_t word, next; /* next 0: the last */
-} place;
+/* Linked list of the words that contain a pair; some may have lost it since. */
+typedef struct word_ref {
+    uint32_t word, next; /* next 0: end of the list */
+} word_ref;
 
 typedef struct pair {
     int32_t left, right;
     int64_t count;
-    uint32_t places; /* 0: none */
+    uint32_t word_refs; /* 0: none */
     bool used, grown;
 } pair;
 
@@ -43,15 +41,15 @@ typedef struct waiting {
 struct ttt_bpe_trainer {
     word *words;
     size_t n_words, words_room;
-    uint32_t *table; /* word + 1 by hash */
+    uint32_t *table; /* hash table of word + 1 */
     size_t mask;
     ttt__text texts, repaired;
-    /* While merging. */
+    /* Used while merging. */
     int32_t *symbols;
     pair *pairs;
     size_t n_pairs, pairs_mask;
-    place *places;
-    size_t n_places, places_room;
+    word_ref *word_refs;
+    size_t n_word_refs, word_refs_room;
     waiting *heap;
     size_t n_heap, heap_room;
     waiting *grown; /* pairs whose counts grew in this round */
@@ -61,22 +59,22 @@ struct ttt_bpe_trainer {
 pjrt_status *ttt_bpe_trainer_new(ttt_bpe_trainer **out)
 {
     *out = calloc(1, sizeof **out);
-    return *out == NULL ? PJRT_NO_MEMORY(call) : NULL;
+    return *out == NULL ? PJRT_NO_MEMORY(where) : NULL;
 }
 
-/* What merging needed. */
+/* Frees the memory used for merging. */
 static void free_work(ttt_bpe_trainer *trainer)
 {
     free(trainer->symbols);
     free(trainer->pairs);
-    free(trainer->places);
+    free(trainer->word_refs);
     free(trainer->heap);
     free(trainer->grown);
     trainer->symbols = NULL;
     trainer->pairs = NULL;
-    trainer->places = NULL;
+    trainer->word_refs = NULL;
     trainer->heap = trainer->grown = NULL;
-    trainer->n_pairs = trainer->pairs_mask = trainer->n_places = trainer->places_room = 0;
+    trainer->n_pairs = trainer->pairs_mask = trainer->n_word_refs = trainer->word_refs_room = 0;
     trainer->n_heap = trainer->heap_room = trainer->n_grown = trainer->grown_room = 0;
 }
 
@@ -92,7 +90,7 @@ void ttt_bpe_trainer_free(ttt_bpe_trainer *trainer)
     free(trainer);
 }
 
-/* A list with room for one more. */
+/* Grows a list by one element. */
 static bool grow(void **list, size_t *room, size_t count, size_t element)
 {
     if (count < *room)
@@ -130,7 +128,7 @@ static bool table_room(ttt_bpe_trainer *trainer)
 static pjrt_status *count_word(ttt_bpe_trainer *trainer, const char *text, size_t size)
 {
     if (!table_room(trainer))
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     uint64_t hash = XXH3_64bits(text, size);
     size_t slot = hash & trainer->mask;
     for (; trainer->table[slot] != 0; slot = (slot + 1) & trainer->mask) {
@@ -142,12 +140,12 @@ static pjrt_status *count_word(ttt_bpe_trainer *trainer, const char *text, size_
         }
     }
     if (trainer->n_words >= UINT32_MAX - 1)
-        return PJRT_FAIL(RESOURCE_EXHAUSTED, call, "too many different words");
+        return PJRT_FAIL(RESOURCE_EXHAUSTED, where, "too many different words");
     size_t at = trainer->texts.size;
     if (!grow((void **)&trainer->words, &trainer->words_room, trainer->n_words,
               sizeof *trainer->words) ||
         !ttt__text_add(&trainer->texts, text, size))
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     trainer->words[trainer->n_words] = (word){hash, at, (uint32_t)size, 1};
     trainer->table[slot] = (uint32_t)++trainer->n_words;
     return NULL;
@@ -156,11 +154,11 @@ static pjrt_status *count_word(ttt_bpe_trainer *trainer, const char *text, size_
 pjrt_status *ttt_bpe_trainer_add(ttt_bpe_trainer *trainer, const char *text, size_t size)
 {
     if (size > INT32_MAX)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "a text of %zu bytes: give it in parts", size);
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "a text of %zu bytes: encode it in parts", size);
     if (ttt_utf8_valid(text, size) < size) {
         trainer->repaired.size = 0;
         if (!ttt__utf8_repair(text, size, &trainer->repaired))
-            return PJRT_NO_MEMORY(call);
+            return PJRT_NO_MEMORY(where);
         text = trainer->repaired.data;
         size = trainer->repaired.size;
     }
@@ -172,8 +170,7 @@ pjrt_status *ttt_bpe_trainer_add(ttt_bpe_trainer *trainer, const char *text, siz
     return NULL;
 }
 
-/* ---- pairs -------------------------------------------------------------------------------------
- */
+/* ---- pairs ---- */
 
 static pair *find_pair(const ttt_bpe_trainer *trainer, int32_t left, int32_t right)
 {
@@ -205,7 +202,7 @@ static bool pairs_room(ttt_bpe_trainer *trainer)
     return true;
 }
 
-/* Whether the first comes out of the heap before the second. */
+/* Heap order: whether `a` comes out before `b`. */
 static bool before(const waiting *a, const waiting *b)
 {
     if (a->count != b->count)
@@ -241,30 +238,30 @@ static waiting pop(ttt_bpe_trainer *trainer)
     return top;
 }
 
-/* More of a pair, in that word. */
+/* Adds to the count of a pair and records the word. */
 static bool count_up(ttt_bpe_trainer *trainer, int32_t left, int32_t right, uint32_t in)
 {
     if (!pairs_room(trainer) ||
-        !grow((void **)&trainer->places, &trainer->places_room, trainer->n_places + 1,
-              sizeof *trainer->places) ||
+        !grow((void **)&trainer->word_refs, &trainer->word_refs_room, trainer->n_word_refs + 1,
+              sizeof *trainer->word_refs) ||
         !grow((void **)&trainer->grown, &trainer->grown_room, trainer->n_grown,
               sizeof *trainer->grown))
         return false;
     pair *p = find_pair(trainer, left, right);
-    trainer->n_places += trainer->n_places == 0; /* place 0 stands for none */
+    trainer->n_word_refs += trainer->n_word_refs == 0; /* index 0 means none */
     if (!p->used) {
         *p = (pair){.left = left, .right = right, .used = true};
         trainer->n_pairs++;
     }
     p->count += trainer->words[in].count;
-    if (p->places == 0 || trainer->places[p->places].word != in) {
-        trainer->places[trainer->n_places] = (place){in, p->places};
-        p->places = (uint32_t)trainer->n_places++;
+    if (p->word_refs == 0 || trainer->word_refs[p->word_refs].word != in) {
+        trainer->word_refs[trainer->n_word_refs] = (word_ref){in, p->word_refs};
+        p->word_refs = (uint32_t)trainer->n_word_refs++;
     }
     if (!p->grown)
         trainer->grown[trainer->n_grown++] = (waiting){0, left, right};
     p->grown = true;
-    return trainer->n_places < UINT32_MAX;
+    return trainer->n_word_refs < UINT32_MAX;
 }
 
 static void count_down(ttt_bpe_trainer *trainer, int32_t left, int32_t right, uint32_t in)
@@ -274,7 +271,7 @@ static void count_down(ttt_bpe_trainer *trainer, int32_t left, int32_t right, ui
         p->count -= trainer->words[in].count;
 }
 
-/* Pairs that grew go to the heap with what they are now. */
+/* Pushes the pairs that grew, with their current counts. */
 static bool push_grown(ttt_bpe_trainer *trainer)
 {
     for (size_t i = 0; i < trainer->n_grown; i++) {
@@ -287,10 +284,9 @@ static bool push_grown(ttt_bpe_trainer *trainer)
     return true;
 }
 
-/* ---- merging -----------------------------------------------------------------------------------
- */
+/* ---- merging ---- */
 
-/* Words as symbols, and the pairs in them. */
+/* Turns words into symbols and counts their pairs. */
 static bool start(ttt_bpe_trainer *trainer)
 {
     int32_t numbers[256];
@@ -311,7 +307,7 @@ static bool start(ttt_bpe_trainer *trainer)
     return push_grown(trainer);
 }
 
-/* Merges a pair in one word, whose length *size shrinks. */
+/* Merges a pair in one word and shrinks *size. */
 static bool merge_in(ttt_bpe_trainer *trainer, uint32_t in, uint32_t *size, waiting old,
                      int32_t merged)
 {
@@ -338,7 +334,7 @@ static bool merge_in(ttt_bpe_trainer *trainer, uint32_t in, uint32_t *size, wait
     return ok;
 }
 
-/* The pair that occurs most; false: none is left. */
+/* Pops the most frequent pair. False if none is left. */
 static bool next_pair(ttt_bpe_trainer *trainer, waiting *out, bool *memory)
 {
     while (trainer->n_heap > 0) {
@@ -355,15 +351,15 @@ static bool next_pair(ttt_bpe_trainer *trainer, waiting *out, bool *memory)
     return false;
 }
 
-/* One round; `sizes` are the lengths of the words. */
+/* One round; `sizes` are the words' lengths in symbols. */
 static bool merge_pair(ttt_bpe_trainer *trainer, uint32_t *sizes, waiting chosen, int32_t merged)
 {
     pair *p = find_pair(trainer, chosen.left, chosen.right);
-    uint32_t at = p->places;
-    p->places = 0;
+    uint32_t at = p->word_refs;
+    p->word_refs = 0;
     p->count = 0;
     while (at != 0) {
-        place here = trainer->places[at]; /* the list may move */
+        word_ref here = trainer->word_refs[at]; /* copy: the list may move */
         if (!merge_in(trainer, here.word, &sizes[here.word], chosen, merged))
             return false;
         at = here.next;
@@ -372,7 +368,7 @@ static bool merge_pair(ttt_bpe_trainer *trainer, uint32_t *sizes, waiting chosen
     return push_grown(trainer);
 }
 
-/* The number of a merged token: a new one, unless other parts made the same text before. */
+/* The id of a merged token: new, unless another merge produced the same text. */
 static pjrt_status *name_token(ttt__vocab *vocab, waiting chosen, int32_t *id)
 {
     char text[2 * LONGEST];
@@ -408,9 +404,9 @@ static pjrt_status *merge_all(ttt_bpe_trainer *trainer, uint32_t *sizes, ttt__tr
             progress(ctx, vocab->count - first, wanted - first);
     }
     if (!memory)
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     if (vocab->count < wanted)
-        return PJRT_FAIL(OUT_OF_RANGE, call,
+        return PJRT_FAIL(OUT_OF_RANGE, where,
                          "the text has only enough pairs for a vocabulary of %d, not %lld: give "
                          "more text or ask for less",
                          vocab->count, (long long)wanted);
@@ -423,12 +419,12 @@ pjrt_status *ttt_bpe_trainer_write(ttt_bpe_trainer *trainer, int64_t vocab, cons
 {
     ttt__trained trained = {0};
     if (vocab < TTT__LEAST_TRAINED || vocab > 1 << 20)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "a vocabulary has from %d to %d tokens",
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "a vocabulary has from %d to %d tokens",
                          TTT__LEAST_TRAINED, 1 << 20);
     pjrt_status *st = ttt__trained_start(&trained);
     uint32_t *sizes = st == NULL ? malloc((trainer->n_words + 1) * sizeof *sizes) : NULL;
     if (st == NULL && sizes == NULL)
-        st = PJRT_NO_MEMORY(call);
+        st = PJRT_NO_MEMORY(where);
     for (size_t i = 0; st == NULL && i < trainer->n_words; i++)
         sizes[i] = trainer->words[i].size;
     if (st == NULL)

@@ -1,4 +1,4 @@
-/* The tokenizer.json that training ends in. */
+/* Writes the tokenizer.json of a trained BPE. */
 #include "runtime/tokenizer/train.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static const char call[] = "tokenizer";
+static const char where[] = "tokenizer";
 
 static const char *const specials[TTT__TRAINED_SPECIALS] = {"<s>", "</s>"};
 
@@ -32,7 +32,7 @@ pjrt_status *ttt__trained_start(ttt__trained *trained)
     return NULL;
 }
 
-/* A token as the file has it: characters for bytes. */
+/* A token as stored in the file: characters in place of bytes. */
 static const char *mapped(const ttt__vocab *vocab, int32_t id, char *to)
 {
     const char *text = ttt__vocab_text(vocab, id);
@@ -47,7 +47,7 @@ static const char *mapped(const ttt__vocab *vocab, int32_t id, char *to)
 
 static json_t *vocab_json(const ttt__vocab *vocab)
 {
-    char text[2 * TTT__MOST_TOKEN + 1];
+    char text[2 * TTT__MAX_TOKEN + 1];
     json_t *json = json_object();
     bool ok = json != NULL;
     for (int32_t id = 0; ok && id < vocab->count; id++)
@@ -61,7 +61,7 @@ static json_t *vocab_json(const ttt__vocab *vocab)
 
 static json_t *merges_json(const ttt__trained *trained)
 {
-    char left[2 * TTT__MOST_TOKEN + 1], right[2 * TTT__MOST_TOKEN + 1];
+    char left[2 * TTT__MAX_TOKEN + 1], right[2 * TTT__MAX_TOKEN + 1];
     json_t *json = json_array();
     bool ok = json != NULL;
     for (size_t i = 0; ok && i < trained->merges.count; i += 2)
@@ -109,10 +109,10 @@ pjrt_status *ttt__trained_write(const ttt__trained *trained, const char *path)
 {
     char part[PATH_MAX];
     if (snprintf(part, sizeof part, "%s.part", path) >= (int)sizeof part)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "the name of the file is too long");
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "the name of the file is too long");
     json_t *json = whole_json(trained);
     if (json == NULL)
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     FILE *file = fopen(part, "wb");
     bool ok = file != NULL && json_dumpf(json, file, JSON_INDENT(1)) == 0 &&
               fputc('\n', file) != EOF && fflush(file) == 0 && fsync(fileno(file)) == 0;
@@ -128,5 +128,5 @@ pjrt_status *ttt__trained_write(const ttt__trained *trained, const char *path)
         return NULL;
     if (file != NULL)
         unlink(part);
-    return PJRT_FAIL(UNKNOWN, call, "%s: %s", path, strerror(error));
+    return PJRT_FAIL(UNKNOWN, where, "%s: %s", path, strerror(error));
 }

@@ -1,4 +1,4 @@
-/* UTF-8, classes of characters, and Unicode's normal forms. */
+/* UTF-8, character classes and Unicode normal forms. */
 #include "runtime/tokenizer/internal.h"
 
 #include <stdlib.h>
@@ -14,7 +14,8 @@ int32_t ttt__utf8_next(const char *at, const char *end, int *size)
     int n = p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 0;
     if (n == 0)
         return -1;
-    /* The second byte rules out long forms, surrogates and what is past the last code point. */
+    /* The range of the second byte excludes overlong forms, surrogates and code points past
+     * U+10FFFF. */
     unsigned low = p[0] == 0xe0 ? 0xa0 : p[0] == 0xf0 ? 0x90 : 0x80;
     unsigned high = p[0] == 0xed ? 0x9f : p[0] == 0xf4 ? 0x8f : 0xbf;
     int32_t code = p[0] & (0xff >> (n + 1));
@@ -84,13 +85,12 @@ bool ttt__is_word(int32_t code)
     utf8proc_category_t category = utf8proc_category(code);
     return (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_NL) ||
            category == UTF8PROC_CATEGORY_PC || code == 0x200c || code == 0x200d ||
-           (code >= 0x24b6 && code <= 0x24e9) || /* letters in circles and squares */
+           (code >= 0x24b6 && code <= 0x24e9) || /* circled and squared letters */
            (code >= 0x1f130 && code <= 0x1f149) || (code >= 0x1f150 && code <= 0x1f169) ||
            (code >= 0x1f170 && code <= 0x1f189);
 }
 
-/* ---- normal forms ------------------------------------------------------------------------------
- */
+/* ---- normal forms ---- */
 
 typedef struct codes {
     int32_t *list;
@@ -115,7 +115,7 @@ static int mark_class(int32_t code)
     return code < 0x300 ? 0 : utf8proc_get_property(code)->combining_class;
 }
 
-/* Sorts marks by class and keeps the order within one: merging, for a text may be all marks. */
+/* Stable merge sort of combining marks by class: a text may consist of marks only. */
 static void sort_marks(int32_t *marks, int32_t *spare, size_t count)
 {
     if (count < 2)
@@ -131,7 +131,7 @@ static void sort_marks(int32_t *marks, int32_t *spare, size_t count)
     }
 }
 
-/* Rows of marks into their canonical order. */
+/* Puts runs of combining marks into canonical order. */
 static bool order_marks(codes *c)
 {
     int32_t *spare = NULL;
@@ -187,7 +187,7 @@ static bool to_lower(const char *text, size_t size, codes *c)
         int32_t code = ttt__utf8_next(at, end, &length);
         if (!codes_room(c, 2))
             return false;
-        if (code == 0x130) { /* the one letter whose lower case is two characters */
+        if (code == 0x130) { /* U+0130 is the only letter whose lower case is two characters */
             c->list[c->count++] = 'i';
             code = 0x307;
         } else {

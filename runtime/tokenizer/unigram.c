@@ -1,9 +1,9 @@
 /*
- * Unigram: of all ways to cut a text into pieces, the one whose scores add up to the most. The sum
- * runs through the text in single precision, as sentencepiece's does, and starts again when it is
- * large, so a word may be cut differently after a long text than alone, if two ways are all but
- * equal. A word is therefore kept with how clearly its best way won, and what is kept is used where
- * rounding cannot change that.
+ * Unigram (Viterbi): the segmentation with the highest sum of scores. The sum runs through the text
+ * in single precision and is rebased when large, as in sentencepiece. So a word can split
+ * differently after a long text than alone if two segmentations are nearly equal. Cached words
+ * carry the margin by which the best one won; a cached result is used only if rounding cannot
+ * change it.
  */
 #include "runtime/tokenizer/sentencepiece.h"
 
@@ -13,13 +13,13 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-static const char call[] = "tokenizer";
+static const char where[] = "tokenizer";
 
-/* The best way to a place in the word. */
+/* The best segmentation up to a position in the word. */
 struct ttt__best {
     float score;
-    float lead;        /* on the second best */
-    int32_t start, id; /* of the last piece; start -1: nothing came here yet */
+    float lead;        /* margin over the second best */
+    int32_t start, id; /* of the last piece; start -1: not reached yet */
 };
 
 static const float largest_sum = 100000;
@@ -36,7 +36,7 @@ static void offer(struct ttt__best *best, float score, int32_t start, int32_t id
     }
 }
 
-/* All pieces that begin at `at`; whether one of them is the character there. */
+/* Extends to all pieces that start at `at`. Returns whether one of them is the single character. */
 static bool offer_pieces(const ttt_tokenizer *tokenizer, struct ttt__best *best, const char *word,
                          size_t at, size_t size, size_t character)
 {
@@ -61,11 +61,11 @@ static bool offer_pieces(const ttt_tokenizer *tokenizer, struct ttt__best *best,
     return alone;
 }
 
-/* Makes the sum at `at` 0, and those after it as much less or more. */
-static void start_again(struct ttt__best *best, size_t at, size_t size)
+/* Rebases the sums so that the one at `at` is 0. */
+static void rebase_sums(struct ttt__best *best, size_t at, size_t size)
 {
     float sum = best[at].score;
-    for (size_t i = at; i <= size && i - at <= TTT__MOST_TOKEN; i++) {
+    for (size_t i = at; i <= size && i - at <= TTT__MAX_TOKEN; i++) {
         if (i == at || best[i].start >= 0)
             best[i].score -= sum;
     }
@@ -77,7 +77,7 @@ static pjrt_status *find_best(ttt_encoder *encoder, const char *word, size_t siz
     if (size + 1 > encoder->best_room) {
         struct ttt__best *best = realloc(encoder->best, (size + 1) * sizeof *best);
         if (best == NULL)
-            return PJRT_NO_MEMORY(call);
+            return PJRT_NO_MEMORY(where);
         encoder->best = best;
         encoder->best_room = size + 1;
     }
@@ -90,7 +90,7 @@ static pjrt_status *find_best(ttt_encoder *encoder, const char *word, size_t siz
         if (ttt__utf8_next(word + at, word + size, &length) < 0)
             length = 1;
         if (fabsf(best[at].score) > largest_sum)
-            start_again(best, at, size);
+            rebase_sums(best, at, size);
         if (!offer_pieces(tokenizer, best, word, at, size, (size_t)length)) {
             float sum = tokenizer->sp->unknown_score + best[at].score;
             offer(&best[at + (size_t)length], sum, (int32_t)at, tokenizer->bpe.unknown);
@@ -100,8 +100,8 @@ static pjrt_status *find_best(ttt_encoder *encoder, const char *word, size_t siz
     return NULL;
 }
 
-/* The numbers of the best way, from its end, to the symbols; how clearly it won; -1 for one that
- * has more to it than its pieces' scores. */
+/* Backtracks the best segmentation into the symbols. Returns its margin, or -1 if it cannot be
+ * cached. */
 static float trace(ttt_encoder *encoder, const char *word, size_t size)
 {
     const ttt_tokenizer *tokenizer = encoder->tokenizer;
@@ -124,9 +124,9 @@ static float trace(ttt_encoder *encoder, const char *word, size_t size)
     return lead;
 }
 
-/* More than rounding can change in the difference of two ways through a word; all there is where
- * the sum may start again within it. */
-static float doubt(const ttt_encoder *encoder, size_t size)
+/* Upper bound of the rounding error in the difference of two segmentations; infinite if the sum
+ * may be rebased within the word. */
+static float rounding_bound(const ttt_encoder *encoder, size_t size)
 {
     float longest = (float)size * encoder->tokenizer->sp->largest + fabsf(encoder->score);
     return longest < largest_sum ? (float)size * longest * 0x1p-21f : INFINITY;
@@ -139,9 +139,9 @@ static pjrt_status *add_reversed(ttt_encoder *encoder, ttt_ids *ids)
     for (size_t i = symbols->count; i-- > 0;) {
         int32_t id = symbols->list[i];
         if (id == unknown && ids->count > encoder->start && ids->list[ids->count - 1] == unknown)
-            continue; /* unknowns in a row are one */
+            continue; /* consecutive unknowns become one */
         if (!ttt__ids_add(ids, id))
-            return PJRT_NO_MEMORY(call);
+            return PJRT_NO_MEMORY(where);
     }
     return NULL;
 }
@@ -150,7 +150,7 @@ static pjrt_status *add_kept(ttt_encoder *encoder, const ttt__kept *kept, ttt_id
 {
     const float *scores = encoder->tokenizer->sp->scores;
     if (!ttt__ids_room(ids, TTT__KEPT_IDS))
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     memcpy(ids->list + ids->count, kept->ids, sizeof kept->ids);
     ids->count += kept->count;
     for (int i = 0; i < kept->count; i++)
@@ -167,10 +167,10 @@ pjrt_status *ttt__unigram_word(ttt_encoder *encoder, const char *word, size_t si
     if (size <= TTT__KEPT_WORD) {
         kept = &encoder->kept[XXH3_64bits(word, size) % TTT__KEPT];
         if (kept->size == size && memcmp(kept->word, word, size) == 0 &&
-            kept->lead > doubt(encoder, size))
+            kept->lead > rounding_bound(encoder, size))
             return add_kept(encoder, kept, ids);
     }
-    float before = doubt(encoder, size);
+    float before = rounding_bound(encoder, size);
     PJRT_TRY(ttt__symbols_room(symbols, size));
     PJRT_TRY(find_best(encoder, word, size));
     float lead = trace(encoder, word, size) - before;

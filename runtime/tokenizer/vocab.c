@@ -1,12 +1,12 @@
-/* Growing bytes and numbers, vocabularies and tries. */
+/* Growing buffers, vocabularies and tries. */
 #include "runtime/tokenizer/internal.h"
 
 #include <stdlib.h>
 #include <xxhash.h>
 
-static const char call[] = "tokenizer";
+static const char where[] = "tokenizer";
 
-/* The room to ask for when `need` elements must fit; 0 when that is too much. */
+/* New capacity for `need` elements; 0 on overflow. */
 static size_t larger(size_t room, size_t need, size_t element)
 {
     size_t wanted = room + room / 2 > need ? room + room / 2 : need;
@@ -51,8 +51,7 @@ bool ttt__ids_room(ttt_ids *ids, size_t more)
     return true;
 }
 
-/* ---- vocabularies ------------------------------------------------------------------------------
- */
+/* ---- vocabularies ---- */
 
 static size_t slot_of(const ttt__vocab *vocab, const char *text, size_t size)
 {
@@ -84,7 +83,7 @@ static void enter(ttt__vocab *vocab, int32_t id)
     vocab->table[slot] = (uint32_t)id + 1;
 }
 
-/* A table with room for one more, at most half full. */
+/* Makes room for one more entry; the table stays at most half full. */
 static bool table_room(ttt__vocab *vocab)
 {
     size_t slots = vocab->table == NULL ? 0 : vocab->mask + 1;
@@ -125,27 +124,27 @@ static bool numbers_room(ttt__vocab *vocab, int32_t id)
 pjrt_status *ttt__vocab_set(ttt__vocab *vocab, int64_t id, const char *text, size_t size,
                             unsigned flags)
 {
-    if (size > TTT__MOST_TOKEN)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "a token has %zu bytes: more than %d", size,
-                         TTT__MOST_TOKEN);
-    /* A few bytes of a file must not ask for gigabytes. */
+    if (size > TTT__MAX_TOKEN)
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "a token has %zu bytes: more than %d", size,
+                         TTT__MAX_TOKEN);
+    /* A small file must not cause gigabytes of allocation. */
     if (id < 0 || id > 1000000 + 16 * (int64_t)vocab->known)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "token %lld: a number far from the others",
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "token %lld: a number far from the others",
                          (long long)id);
     int32_t i = (int32_t)id;
     if (i < vocab->count && vocab->flags[i] & TTT__THERE) {
         if (vocab->tokens[i].size != size || memcmp(ttt__vocab_text(vocab, i), text, size) != 0)
-            return PJRT_FAIL(INVALID_ARGUMENT, call, "two tokens have the number %d", i);
+            return PJRT_FAIL(INVALID_ARGUMENT, where, "two tokens have the number %d", i);
         vocab->flags[i] |= (uint8_t)flags;
         return NULL;
     }
     if (vocab->texts.size > UINT32_MAX / 2)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "the vocabulary is too large");
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "the vocabulary is too large");
     if (!numbers_room(vocab, i) || !table_room(vocab))
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     uint32_t at = (uint32_t)vocab->texts.size;
     if (!ttt__text_add(&vocab->texts, text, size) || !ttt__text_add(&vocab->texts, "", 1))
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     vocab->tokens[i] = (ttt__token){at, (uint32_t)size};
     vocab->flags[i] = (uint8_t)(flags | TTT__THERE);
     vocab->known++;
@@ -163,8 +162,7 @@ void ttt__vocab_free(ttt__vocab *vocab)
     free(vocab->table);
 }
 
-/* ---- tries -------------------------------------------------------------------------------------
- */
+/* ---- tries ---- */
 
 static void link_edge(ttt__trie *trie, uint32_t key, uint32_t child)
 {
@@ -205,14 +203,14 @@ pjrt_status *ttt__trie_add(ttt__trie *trie, const char *text, size_t size, int32
 {
     uint32_t node = 0;
     if (!trie_room(trie))
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     for (size_t i = 0; i < size; i++) {
         uint32_t child = ttt__trie_step(trie, node, (unsigned char)text[i]);
         if (child == 0) {
             if (!trie_room(trie))
-                return PJRT_NO_MEMORY(call);
+                return PJRT_NO_MEMORY(where);
             if (trie->nodes >= 1 << 24)
-                return PJRT_FAIL(INVALID_ARGUMENT, call, "the vocabulary is too large");
+                return PJRT_FAIL(INVALID_ARGUMENT, where, "the vocabulary is too large");
             child = (uint32_t)trie->nodes++;
             trie->values[child] = -1;
             link_edge(trie, node << 8 | (unsigned char)text[i], child);

@@ -1,4 +1,4 @@
-/* Words to numbers by merging: symbols of a word, and the words that were seen before. */
+/* Encodes words by BPE: initial symbols, and a cache of words. */
 #include "runtime/tokenizer/internal.h"
 
 #include <stdlib.h>
@@ -6,15 +6,14 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-static const char call[] = "tokenizer";
+static const char where[] = "tokenizer";
 
 static const char space_symbol[] = "\xe2\x96\x81"; /* U+2581 */
 
-/* ---- bytes as characters -----------------------------------------------------------------------
- */
+/* ---- bytes as characters ---- */
 
-/* GPT-2 writes a byte as the character of its number where that can be seen, and the others, in
- * order, as characters from 256 on. */
+/* GPT-2 maps printable bytes to the same code point and the others, in order, to code points
+ * from 256. */
 static bool is_seen(int byte)
 {
     return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
@@ -35,10 +34,9 @@ int ttt__byte_of_char(int32_t code)
     return n <= ' ' ? n : n <= 66 ? n - 33 + 0x7f : n == 67 ? 0xad : -1;
 }
 
-/* ---- symbols -----------------------------------------------------------------------------------
- */
+/* ---- symbols ---- */
 
-/* A symbol, or what stands for a character that has none. */
+/* The symbol of a character, or its fallback. */
 static int32_t symbol_of_char(const ttt_tokenizer *tokenizer, const char *at, int size)
 {
     if (size == 1)
@@ -55,8 +53,8 @@ static bool all_bytes_there(const ttt__bpe *bpe, const char *at, int size)
     return bpe->byte_fallback;
 }
 
-/* Symbols of characters. An unknown waits for the next that is known: where they are fused, a row
- * of them is one. */
+/* Character symbols. A pending unknown is emitted at the next known character, so that runs can
+ * be fused. */
 static void character_symbols(const ttt_tokenizer *tokenizer, ttt__symbols *symbols,
                               const char *word, size_t size)
 {
@@ -99,17 +97,17 @@ static void byte_symbols(const ttt__bpe *bpe, ttt__symbols *symbols, const char 
     }
 }
 
-/* The number of a word that is a token as it stands; -1: it is none. */
+/* The id of a word that is a token; -1: none. */
 static pjrt_status *find_whole(ttt_encoder *encoder, const char *word, size_t size, int32_t *id)
 {
     const ttt_tokenizer *tokenizer = encoder->tokenizer;
     *id = -1;
-    if (size > TTT__MOST_TOKEN)
+    if (size > TTT__MAX_TOKEN)
         return NULL;
     if (tokenizer->bpe.mapped) {
         encoder->mapped.size = 0;
         if (!ttt__text_room(&encoder->mapped, 2 * size))
-            return PJRT_NO_MEMORY(call);
+            return PJRT_NO_MEMORY(where);
         for (size_t i = 0; i < size; i++)
             encoder->mapped.size +=
                 (size_t)ttt__utf8_put(ttt__char_of_byte((unsigned char)word[i]),
@@ -142,10 +140,9 @@ static pjrt_status *merge_word(ttt_encoder *encoder, const char *word, size_t si
     return ttt__merge(&tokenizer->bpe.pairs, symbols);
 }
 
-/* ---- words -------------------------------------------------------------------------------------
- */
+/* ---- words ---- */
 
-/* Characters that are no tokens are left over where merging met them on its way to one. */
+/* A character left over by merging that is not a token itself. */
 static pjrt_status *add_ghost(const ttt_tokenizer *tokenizer, int32_t ghost, ttt_ids *ids)
 {
     const ttt__bpe *bpe = &tokenizer->bpe;
@@ -154,12 +151,12 @@ static pjrt_status *add_ghost(const ttt_tokenizer *tokenizer, int32_t ghost, ttt
     for (size_t i = 0; i < size; i++) {
         int32_t id = bpe->byte_fallback ? bpe->byte_ids[(unsigned char)text[i]] : bpe->unknown;
         if (!ttt__ids_add(ids, id))
-            return PJRT_NO_MEMORY(call);
+            return PJRT_NO_MEMORY(where);
     }
     return NULL;
 }
 
-/* As sentencepiece does: unknowns in a row become one. */
+/* Consecutive unknowns become one, as in sentencepiece. */
 static pjrt_status *add_fused(ttt_encoder *encoder, const int32_t *list, size_t count, ttt_ids *ids)
 {
     const ttt_tokenizer *tokenizer = encoder->tokenizer;
@@ -172,7 +169,7 @@ static pjrt_status *add_fused(ttt_encoder *encoder, const int32_t *list, size_t 
         if (ghost)
             PJRT_TRY(add_ghost(tokenizer, list[i], ids));
         else if (!ttt__ids_add(ids, list[i]))
-            return PJRT_NO_MEMORY(call);
+            return PJRT_NO_MEMORY(where);
     }
     return NULL;
 }
@@ -182,7 +179,7 @@ static pjrt_status *add_all(ttt_encoder *encoder, const int32_t *list, size_t co
     if (encoder->tokenizer->bpe.fuse_across)
         return add_fused(encoder, list, count, ids);
     if (!ttt__ids_room(ids, count))
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     if (count > 0)
         memcpy(ids->list + ids->count, list, count * sizeof *list);
     ids->count += count;
@@ -201,8 +198,9 @@ pjrt_status *ttt__encode_word(ttt_encoder *encoder, const char *word, size_t siz
         if (encoder->tokenizer->bpe.fuse_across)
             return add_fused(encoder, kept->ids, kept->count, ids);
         if (ids->room - ids->count < TTT__KEPT_IDS && !ttt__ids_room(ids, TTT__KEPT_IDS))
-            return PJRT_NO_MEMORY(call);
-        memcpy(ids->list + ids->count, kept->ids, sizeof kept->ids); /* all: it is one move */
+            return PJRT_NO_MEMORY(where);
+        /* fixed size: compiles to a few moves */
+        memcpy(ids->list + ids->count, kept->ids, sizeof kept->ids);
         ids->count += kept->count;
         return NULL;
     }
@@ -222,7 +220,7 @@ pjrt_status *ttt__encode_words(ttt_encoder *encoder, const char *text, size_t si
     const char *at = text, *end = text + size;
     if (size == 0)
         return NULL;
-    if (!encoder->tokenizer->bpe.cut_at_spaces)
+    if (!encoder->tokenizer->bpe.split_at_spaces)
         return encoder->tokenizer->word(encoder, text, size, ids);
     while (at < end) {
         const char *stop = at;
@@ -241,8 +239,7 @@ pjrt_status *ttt__encode_words(ttt_encoder *encoder, const char *text, size_t si
     return NULL;
 }
 
-/* ---- what follows from the vocabulary ----------------------------------------------------------
- */
+/* ---- derived from the vocabulary ---- */
 
 bool ttt__spans_words(const char *text, size_t size)
 {
@@ -262,11 +259,11 @@ void ttt__bpe_finish(ttt_tokenizer *tokenizer, bool may_cut)
         char letter = (char)i;
         bpe->letters[i] = ttt__vocab_find(vocab, &letter, 1);
     }
-    bpe->cut_at_spaces = may_cut && ttt__vocab_find(vocab, space_symbol, 3) >= 0;
+    bpe->split_at_spaces = may_cut && ttt__vocab_find(vocab, space_symbol, 3) >= 0;
     for (size_t i = 0; bpe->pairs.table != NULL && i <= bpe->pairs.mask; i++) {
         const ttt__pair *pair = &bpe->pairs.table[i];
         if (pair->rank != TTT__NO_RANK && ttt__spans_words(ttt__vocab_text(vocab, pair->merged),
                                                            vocab->tokens[pair->merged].size))
-            bpe->cut_at_spaces = false;
+            bpe->split_at_spaces = false;
     }
 }

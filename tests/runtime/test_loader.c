@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* ---- permutations ------------------------------------------------------------------------------
- */
+/* ---- permutations ---- */
 
 static void every_number_once(void **state)
 {
@@ -97,8 +96,7 @@ static void pinned_for_ever(void **state)
         assert_int_equal(ttt__permute(42, i, 1000003, i * 333333), large[i]);
 }
 
-/* ---- batches -----------------------------------------------------------------------------------
- */
+/* ---- batches ---- */
 
 typedef struct prepared {
     char folder[PATH_MAX];
@@ -262,10 +260,10 @@ static void wrong_options(void **state)
     } cases[] = {
         {{.time = 0, .batch = 1, .rows = 1}, 0, "0 tokens"},
         {{.time = 1, .batch = 0, .rows = 0}, 0, "batch of 0"},
-        {{.time = 1, .batch = 4, .rows = 0}, 0, "do not exist"},
+        {{.time = 1, .batch = 4, .rows = 0}, 0, "outside a batch"},
         {{.time = 1, .batch = 4, .rows = 3, .first_row = 2}, 0, "3 rows from 2 on"},
-        {{.time = 1, .batch = 4, .rows = 1, .first_row = -1}, 0, "do not exist"},
-        {{.time = 1, .batch = 4, .rows = INT64_MAX, .first_row = 1}, 0, "do not exist"},
+        {{.time = 1, .batch = 4, .rows = 1, .first_row = -1}, 0, "outside a batch"},
+        {{.time = 1, .batch = 4, .rows = INT64_MAX, .first_row = 1}, 0, "outside a batch"},
         {{.time = TOKENS, .batch = 1, .rows = 1}, 0, "71 tokens"},
         {{.time = INT64_MAX, .batch = 1, .rows = 1}, 0, "71 tokens"},
         {{.time = 1, .batch = 1, .rows = 1, .ahead = -1}, 0, "ahead"},

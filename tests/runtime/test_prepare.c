@@ -103,8 +103,7 @@ static void check_documents(const fixture *f, const char *const *documents, int 
     check_documents((f), (const char *const[]){__VA_ARGS__}, \
                     (int)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *)))
 
-/* ---- documents ---------------------------------------------------------------------------------
- */
+/* ---- documents ---- */
 
 static void files_in_order(void **state)
 {
@@ -211,8 +210,7 @@ static void strict_and_then_not(void **state)
     ASSERT_CONTAINS(f->report.first_bad, "a.jsonl:2: not JSON");
 }
 
-/* ---- long ones ---------------------------------------------------------------------------------
- */
+/* ---- long ones ---- */
 
 /* Text without an end of line in the first `bare` bytes of every two megabytes or so. */
 static char *long_text(size_t size, size_t every)
@@ -300,8 +298,7 @@ static void long_lines(void **state)
                      100 + TTT__MOST_LINE + 3 * TTT__UNIT + 50 - 4 * (12 - 2));
 }
 
-/* ---- compressed --------------------------------------------------------------------------------
- */
+/* ---- compressed ---- */
 
 static size_t compress(const char *text, size_t size, char **out)
 {
@@ -353,8 +350,7 @@ static void compressed(void **state)
     free(text);
 }
 
-/* ---- order, splits, shards ---------------------------------------------------------------------
- */
+/* ---- order, splits, shards ---- */
 
 /* Files of several kinds with a few megabytes of documents, numbered. */
 static void write_corpus(const fixture *f, int documents)
@@ -463,8 +459,7 @@ static void shards_are_full(void **state)
     ttt__data_index_free(index);
 }
 
-/* ---- cut and continued -------------------------------------------------------------------------
- */
+/* ---- cut and continued ---- */
 
 typedef struct timer {
     atomic_bool stop;
@@ -526,7 +521,7 @@ static void what_is_refused(void **state)
     put(f, "a.txt", "one");
     ttt_prepare_options other = {.seed = 1}, none = {0};
     stop_at_once(f, none);
-    ASSERT_FAILS(prepare(f, other), ALREADY_EXISTS, "not yet whole");
+    ASSERT_FAILS(prepare(f, other), ALREADY_EXISTS, "incomplete");
     ASSERT_OK(prepare(f, none));
     assert_true(f->report.resumed);
     ASSERT_FAILS(prepare(f, other), ALREADY_EXISTS, "other inputs or options");

@@ -141,7 +141,7 @@ static void marks(void **state)
     close_one();
 }
 
-/* What is not built is refused by name, what is broken is said. */
+/* Unsupported features are refused by name; damage is reported. */
 static void refused(void **state)
 {
     static const struct {
@@ -169,7 +169,7 @@ static void refused(void **state)
         {"\n\x05\n\x03"
          "abc",
          "no piece is the unknown one"},
-        {"\nxyz", "not a model of sentencepiece"},
+        {"\nxyz", "not a sentencepiece model"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

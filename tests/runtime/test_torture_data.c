@@ -21,8 +21,7 @@ static void *json_malloc(size_t size)
 
 static char inputs[PATH_MAX], out[PATH_MAX + 8];
 
-/* ---- what is tortured --------------------------------------------------------------------------
- */
+/* ---- what is tortured ---- */
 
 static pjrt_status *prepare(void)
 {
@@ -69,8 +68,7 @@ static pjrt_status *load(void)
     return st;
 }
 
-/* ---- torture -----------------------------------------------------------------------------------
- */
+/* ---- torture ---- */
 
 static void identity(uint64_t hashes[2][2])
 {

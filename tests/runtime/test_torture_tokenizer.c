@@ -26,8 +26,7 @@ static void *json_malloc(size_t size)
 
 static char path[] = "/tmp/ttt_torture_tokenizer.XXXXXX", part[64];
 
-/* ---- files -------------------------------------------------------------------------------------
- */
+/* ---- files ---- */
 
 static const char llama[] =
     "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{\"type\":"
@@ -87,8 +86,7 @@ static size_t tiktoken_file(char *out)
     return at + (size_t)sprintf(out + at, "YWI= 256\n");
 }
 
-/* ---- what is tortured --------------------------------------------------------------------------
- */
+/* ---- what is tortured ---- */
 
 static const char *name;
 static const char *file;

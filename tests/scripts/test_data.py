@@ -250,7 +250,7 @@ def cut_runs(scratch):
     process.communicate()
     with open(large, "a") as f:
         f.write('{"text": "more"}\n')
-    check_fails("changed input", 1, ["data", "prepare", "--tokenizer", "bytes", "--out", out, *OPTIONS, large], "other inputs", "not yet whole")
+    check_fails("changed input", 1, ["data", "prepare", "--tokenizer", "bytes", "--out", out, *OPTIONS, large], "other inputs", "incomplete")
 
 
 def two_at_once(scratch):

@@ -47,8 +47,7 @@ static void draw(const chart *c)
     check_picture();
 }
 
-/* ---- ticks -------------------------------------------------------------------------------------
- */
+/* ---- ticks ---- */
 
 static void check_ticks(double low, double high, bool logarithmic, bool twos, size_t most,
                         const char *expected)
@@ -134,8 +133,7 @@ static void test_numbers(void **state)
     check_number(NAN, 0, 0, false, "–");
 }
 
-/* ---- lines -------------------------------------------------------------------------------------
- */
+/* ---- lines ---- */
 
 static void test_gaps(void **state)
 {
@@ -245,8 +243,7 @@ static void test_hostile_names(void **state)
     }
 }
 
-/* ---- bars --------------------------------------------------------------------------------------
- */
+/* ---- bars ---- */
 
 static void test_bars(void **state)
 {

@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* ---- measuring ---------------------------------------------------------------------------------
- */
+/* ---- measuring ---- */
 
 typedef struct measuring {
     const speed_tests *options;
@@ -79,8 +78,7 @@ static pjrt_status *measure(measuring *b, speed_row row, speed_body body, int64_
     return NULL;
 }
 
-/* ---- the tests ---------------------------------------------------------------------------------
- */
+/* ---- the tests ---- */
 
 static pjrt_status *at_depth(measuring *b, int64_t wanted)
 {

@@ -84,8 +84,7 @@ const char *chart_style(void);
  * in it `var(--k)` is the colour. */
 const char *chart_colour_class(int colour);
 
-/* ---- axes --------------------------------------------------------------------------------------
- */
+/* ---- axes ---- */
 
 /* Round numbers from `low` to `high`, at most `most` (and CHART_MOST_TICKS) of them; returns how
  * many. `twos`: powers of two on a logarithmic axis. */

@@ -58,8 +58,7 @@ static const char *colour_of(const line *l)
     return chart_colour_class(l->of->colour > 0 ? l->of->colour : (int)l->index + 1);
 }
 
-/* ---- axes --------------------------------------------------------------------------------------
- */
+/* ---- axes ---- */
 
 static bool shows(const axis *a, double value)
 {
@@ -214,8 +213,7 @@ static void draw_axes(drawing *d)
     }
 }
 
-/* ---- points ------------------------------------------------------------------------------------
- */
+/* ---- points ---- */
 
 static bool place_of(const drawing *d, const chart_series *s, size_t i, place *out)
 {
@@ -305,8 +303,7 @@ static bool make_lines(drawing *d)
     return true;
 }
 
-/* ---- lines -------------------------------------------------------------------------------------
- */
+/* ---- lines ---- */
 
 /* From where the pen is, which rounding has moved: the differences are of what was written. */
 static void move_pen(markup *m, double *x, double *y, double to_x, double to_y)
@@ -425,8 +422,7 @@ static void draw_marks(drawing *d)
     markup_add(&d->m, "\"/>\n");
 }
 
-/* ---- names -------------------------------------------------------------------------------------
- */
+/* ---- names ---- */
 
 /* The last place of a line decides where its name goes; NaN: it has none. */
 static double last_y(const line *l)
@@ -534,8 +530,7 @@ static void draw_legend(drawing *d, bool lines)
         d->bottom -= CHART_LINE + 4;
 }
 
-/* ---- all of it ---------------------------------------------------------------------------------
- */
+/* ---- all of it ---- */
 
 /* "loss: 5.5 at 0 to 2.4 at 200." for each line. */
 static void describe(const chart *c, markup *about)

@@ -71,8 +71,7 @@ size_t chart_ticks(double low, double high, bool logarithmic, bool twos, size_t 
     return count < 3 ? even_ticks(low, high, most, at) : count;
 }
 
-/* ---- in words ----------------------------------------------------------------------------------
- */
+/* ---- in words ---- */
 
 /* "3×10⁻⁵", and "10⁻⁵" alone where the digit is one. */
 static void scientific(double value, char text[CHART_NUMBER])

@@ -40,8 +40,7 @@ PJRT_MUST_CHECK pjrt_status *inspect_network(const char *config, json_t *about);
 /* Compares the files of a list {"name", "bytes", "xxh3_128"} in a folder with what is recorded. */
 PJRT_MUST_CHECK pjrt_status *inspect_verify_files(const char *folder, const json_t *files);
 
-/* ---- showing -----------------------------------------------------------------------------------
- */
+/* ---- showing ---- */
 
 /* A value in a few words: quantities by their names, lists joined; into one of a few static places.
  */

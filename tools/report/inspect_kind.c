@@ -22,8 +22,7 @@ static void kind_is(json_t *about, const char *kind)
     json_object_set_new(about, "kind", json_string(kind));
 }
 
-/* ---- folders -----------------------------------------------------------------------------------
- */
+/* ---- folders ---- */
 
 static pjrt_status *inspect_folder(const char *path, bool verify, json_t *about)
 {
@@ -49,8 +48,7 @@ static pjrt_status *inspect_folder(const char *path, bool verify, json_t *about)
                      path);
 }
 
-/* ---- files -------------------------------------------------------------------------------------
- */
+/* ---- files ---- */
 
 enum { HEAD = 16 };
 

@@ -22,8 +22,7 @@ static pjrt_status *join(const char *folder, const char *name, char path[PATH_MA
     return NULL;
 }
 
-/* ---- the network -------------------------------------------------------------------------------
- */
+/* ---- the network ---- */
 
 static int64_t elements(const hlo_shape *shape)
 {
@@ -110,8 +109,7 @@ pjrt_status *inspect_network(const char *path, json_t *about)
     return NULL;
 }
 
-/* ---- tensors -----------------------------------------------------------------------------------
- */
+/* ---- tensors ---- */
 
 static json_t *tensor_list(const ttt_tensors *tensors, double *bytes, int64_t *count)
 {
@@ -164,8 +162,7 @@ static pjrt_status *compare_tensors(const char *folder, json_t *about)
     return NULL;
 }
 
-/* ---- files that a manifest speaks of -----------------------------------------------------------
- */
+/* ---- files that a manifest speaks of ---- */
 
 static pjrt_status *hash_file(const char *path, char text[33])
 {
@@ -268,8 +265,7 @@ pjrt_status *inspect_run(const char *path, bool verify, json_t *about)
     return st;
 }
 
-/* ---- states ------------------------------------------------------------------------------------
- */
+/* ---- states ---- */
 
 pjrt_status *inspect_state(const char *path, json_t *about)
 {
@@ -297,8 +293,7 @@ pjrt_status *inspect_state(const char *path, json_t *about)
     return NULL;
 }
 
-/* ---- prepared data -----------------------------------------------------------------------------
- */
+/* ---- prepared data ---- */
 
 static json_t *split_json(const char *name, const ttt_dataset_about *a)
 {

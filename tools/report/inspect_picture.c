@@ -62,8 +62,7 @@ static void share_bar(drawing *d, double x, double y, double w, double share)
     box(d, x, y, w * (share > 1 ? 1 : share), 5, "bar");
 }
 
-/* ---- the network -------------------------------------------------------------------------------
- */
+/* ---- the network ---- */
 
 /* "q_proj.weight f32[128,128]   v_proj.weight …": as many lines as it takes. */
 static double block_height(const json_t *block)
@@ -148,8 +147,7 @@ static void draw_network(drawing *d, const json_t *about)
     }
 }
 
-/* ---- loops -------------------------------------------------------------------------------------
- */
+/* ---- loops ---- */
 
 typedef struct loop_view {
     const json_t *loops;
@@ -240,8 +238,7 @@ static void draw_loops(drawing *d, const json_t *about)
     }
 }
 
-/* ---- memory ------------------------------------------------------------------------------------
- */
+/* ---- memory ---- */
 
 static void draw_memory(drawing *d, const json_t *about)
 {
@@ -273,8 +270,7 @@ static void draw_memory(drawing *d, const json_t *about)
     d->y = bottom + 32;
 }
 
-/* ---- all of it ---------------------------------------------------------------------------------
- */
+/* ---- all of it ---- */
 
 static const char style[] =
     "<style>\n"

@@ -11,8 +11,7 @@ enum {
     POINTS = 400
 }; /* of the curve of memory: each the most of as many instructions as it takes */
 
-/* ---- text --------------------------------------------------------------------------------------
- */
+/* ---- text ---- */
 
 static json_t *values_json(const pjrt_hlo_text_value *values, size_t count)
 {
@@ -70,8 +69,7 @@ pjrt_status *inspect_bytecode(const char *bytes, size_t size, json_t *about)
     return NULL;
 }
 
-/* ---- optimized programs ------------------------------------------------------------------------
- */
+/* ---- optimized programs ---- */
 
 static json_t *curve_json(const pjrt_hlo_live *live)
 {
@@ -157,8 +155,7 @@ pjrt_status *inspect_optimized(const char *bytes, size_t size, json_t *about)
     return inspect_module("hlo", bytes, size, about);
 }
 
-/* ---- executables -------------------------------------------------------------------------------
- */
+/* ---- executables ---- */
 
 static void add_field(const char *field, const char *value, void *user)
 {

@@ -26,8 +26,7 @@ enum {
     REPORT_RUNS = 8,
 };
 
-/* ---- curves of any length ----------------------------------------------------------------------
- */
+/* ---- curves of any length ---- */
 
 typedef struct report_piece {
     double x, mean; /* of all its points */
@@ -56,8 +55,7 @@ typedef struct report_curve {
 void report_curve_fill(report_curve *curve, size_t count, double (*value)(void *ctx, size_t i),
                        void *ctx);
 
-/* ---- a run -------------------------------------------------------------------------------------
- */
+/* ---- a run ---- */
 
 typedef enum report_inner {
     REPORT_INNER_W0,
@@ -120,8 +118,7 @@ void report_note(report_run *run, const char *format, ...) __attribute__((format
 PJRT_MUST_CHECK pjrt_status *report_read(const char *path, report_run **out);
 void report_run_free(report_run *run);
 
-/* ---- from the newest checkpoint ----------------------------------------------------------------
- */
+/* ---- from the newest checkpoint ---- */
 
 typedef struct report_live_options {
     const cmd_common *common;
@@ -138,8 +135,7 @@ typedef struct report_live_options {
 /* Samples and inner losses; what cannot be made is a note of the run. */
 void report_live(report_run *run, const report_live_options *options);
 
-/* ---- showing -----------------------------------------------------------------------------------
- */
+/* ---- showing ---- */
 
 typedef struct report {
     const char *title;

@@ -69,8 +69,7 @@ static void finish(canvas *c, const char *class)
         free(c->numbers[i]);
 }
 
-/* ---- tracks ------------------------------------------------------------------------------------
- */
+/* ---- tracks ---- */
 
 /* Lowest and highest of every piece, behind the smoothed line. */
 static void add_raw(canvas *c, const report_track *t, double scale, int colour)
@@ -166,8 +165,7 @@ static void frame(canvas *c, double from)
     }
 }
 
-/* ---- over steps, or over tokens where runs have steps of different sizes -----------------------
- */
+/* ---- over steps, or over tokens where runs have steps of different sizes ---- */
 
 static bool by_tokens(const report *r)
 {
@@ -313,8 +311,7 @@ void report_draw_steps(markup *m, const report *r)
     draw_speed(m, r);
 }
 
-/* ---- over token indices ------------------------------------------------------------------------
- */
+/* ---- over token indices ---- */
 
 static chart_series *add_curve(canvas *c, const char *name, const report_curve *curve, int colour)
 {

@@ -44,8 +44,7 @@ double report_goodput(const report_run *run)
     return all > 0 ? json_number_value(json_object_get(seconds, "compute")) / all : NAN;
 }
 
-/* ---- settings ----------------------------------------------------------------------------------
- */
+/* ---- settings ---- */
 
 static void flatten(json_t *all, const char *prefix, const json_t *object, int depth)
 {
@@ -132,8 +131,7 @@ json_t *report_differences(const report *r)
     return rows;
 }
 
-/* ---- figures -----------------------------------------------------------------------------------
- */
+/* ---- figures ---- */
 
 static json_t *words(const char *text)
 {

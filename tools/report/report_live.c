@@ -25,8 +25,7 @@ typedef struct live {
     bool no_memory;
 } live;
 
-/* ---- prompts -----------------------------------------------------------------------------------
- */
+/* ---- prompts ---- */
 
 static const char *data_folder(const live *l)
 {
@@ -116,8 +115,7 @@ static pjrt_status *make_prompts(live *l)
     return NULL;
 }
 
-/* ---- samples -----------------------------------------------------------------------------------
- */
+/* ---- samples ---- */
 
 static bool hear(void *ctx, const ttt_piece *piece)
 {
@@ -170,8 +168,7 @@ static pjrt_status *make_samples(live *l)
     return l->no_memory ? PJRT_NO_MEMORY("ttt") : keep_samples(l, made);
 }
 
-/* ---- inner losses ------------------------------------------------------------------------------
- */
+/* ---- inner losses ---- */
 
 static double float_at(void *list, size_t i)
 {
@@ -244,8 +241,7 @@ static pjrt_status *measure_inner(live *l)
     return st;
 }
 
-/* ---- both --------------------------------------------------------------------------------------
- */
+/* ---- both ---- */
 
 static void note_failure(report_run *run, const char *what, pjrt_status *st)
 {

@@ -84,8 +84,7 @@ static const char *value_of(const json_t *object, const char *name)
     return text == NULL ? "" : text;
 }
 
-/* ---- figures in words --------------------------------------------------------------------------
- */
+/* ---- figures in words ---- */
 
 enum { TEXT = 96 };
 
@@ -319,8 +318,7 @@ static void add_differences(markup *m, const report *r)
     json_decref(rows);
 }
 
-/* ---- where time went ---------------------------------------------------------------------------
- */
+/* ---- where time went ---- */
 
 /* Computing is blue, what was lost is red-brown, the rest as it comes. */
 static int part_colour(size_t i)
@@ -373,8 +371,7 @@ static void add_goodput(markup *m, const report *r, const report_run *run)
     markup_add(m, "</ul>\n");
 }
 
-/* ---- parts of the page -------------------------------------------------------------------------
- */
+/* ---- parts of the page ---- */
 
 static void add_notes(markup *m, const report *r)
 {
@@ -480,8 +477,7 @@ static void add_samples(markup *m, const report *r)
     markup_add(m, "</section>\n");
 }
 
-/* ---- settings ----------------------------------------------------------------------------------
- */
+/* ---- settings ---- */
 
 static void add_object(markup *m, const char *name, const json_t *object)
 {
@@ -576,8 +572,7 @@ static void add_settings(markup *m, const report *r)
     markup_add(m, "</section>\n");
 }
 
-/* ---- all of it ---------------------------------------------------------------------------------
- */
+/* ---- all of it ---- */
 
 static void page_title(const report *r, char *title, size_t size)
 {

@@ -17,8 +17,7 @@
 
 enum { LONGEST_LINE = 1 << 26 };
 
-/* ---- curves ------------------------------------------------------------------------------------
- */
+/* ---- curves ---- */
 
 static void merge(report_piece *into, const report_piece *other)
 {
@@ -87,8 +86,7 @@ const char *report_inner_name(int which)
     return names[which];
 }
 
-/* ---- lines -------------------------------------------------------------------------------------
- */
+/* ---- lines ---- */
 
 /* NaN for what is no number. */
 static double number(const json_t *object, const char *name)
@@ -247,8 +245,7 @@ static void read_metrics(report_run *run, FILE *file)
                     run->bad_lines, run->lines, run->first_bad_line);
 }
 
-/* ---- the rest of the folder --------------------------------------------------------------------
- */
+/* ---- the rest of the folder ---- */
 
 void report_note(report_run *run, const char *format, ...)
 {

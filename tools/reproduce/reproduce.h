@@ -25,8 +25,7 @@
 
 enum { REPRODUCE_MOST = 16, REPRODUCE_MOST_SEEDS = 16 };
 
-/* ---- scales ------------------------------------------------------------------------------------
- */
+/* ---- scales ---- */
 
 /* A size at which all experiments are done. */
 typedef struct reproduce_scale {
@@ -73,14 +72,12 @@ typedef struct reproduce {
     double begun;
 } reproduce;
 
-/* ---- data: reproduce_data.c --------------------------------------------------------------------
- */
+/* ---- data: reproduce_data.c ---- */
 
 /* The folder of tokens: that of --data, or made of the corpus. */
 PJRT_MUST_CHECK pjrt_status *reproduce_data(reproduce *r);
 
-/* ---- trained networks: reproduce_train.c -------------------------------------------------------
- */
+/* ---- trained networks: reproduce_train.c ---- */
 
 enum { REPRODUCE_NAME = 64 };
 
@@ -121,8 +118,7 @@ size_t reproduce_series(const reproduce_result *result, const char *name, double
 /* The lines of a shell script that trains it, on standard output. */
 PJRT_MUST_CHECK pjrt_status *reproduce_print(const reproduce *r, const reproduce_job *job);
 
-/* ---- times: reproduce_time.c -------------------------------------------------------------------
- */
+/* ---- times: reproduce_time.c ---- */
 
 /* A program of a network that starts from a seed, over random tokens. */
 typedef struct reproduce_timing {
@@ -139,8 +135,7 @@ PJRT_MUST_CHECK pjrt_status *reproduce_time(reproduce *r, const reproduce_timing
 /* The place of the session, opened. */
 PJRT_MUST_CHECK pjrt_status *reproduce_place(reproduce *r);
 
-/* ---- progress and results: reproduce_write.c ---------------------------------------------------
- */
+/* ---- progress and results: reproduce_write.c ---- */
 
 void reproduce_begin(reproduce *r, const char *experiment, int all);
 /* A part of the current run is done, from 0 to 1, if it is time to say so. */
@@ -171,8 +166,7 @@ PJRT_MUST_CHECK pjrt_status *reproduce_put(const reproduce *r, const char *name,
                                            markup *text);
 void reproduce_report_free(reproduce_report *report);
 
-/* ---- experiments -------------------------------------------------------------------------------
- */
+/* ---- experiments ---- */
 
 /* A table or figure of the paper. */
 typedef struct reproduce_experiment {

@@ -66,8 +66,7 @@ static int context_jobs(const reproduce *r, reproduce_job *list)
     return count;
 }
 
-/* ---- against context ---------------------------------------------------------------------------
- */
+/* ---- against context ---- */
 
 typedef struct lines {
     double context[REPRODUCE_MOST], perplexity[N_LINES][REPRODUCE_MOST],
@@ -186,8 +185,7 @@ const reproduce_experiment reproduce_context = {
     "context", "perplexity against context: Transformer, Mamba, TTT-Linear, TTT-MLP", context_jobs,
     NULL, conclude_context};
 
-/* ---- by position -------------------------------------------------------------------------------
- */
+/* ---- by position ---- */
 
 static int position_jobs(const reproduce *r, reproduce_job *list)
 {

@@ -15,8 +15,7 @@ extern char **environ;
 
 #define VALIDATION 0.1 /* of the documents */
 
-/* ---- the corpus --------------------------------------------------------------------------------
- */
+/* ---- the corpus ---- */
 
 /* corpus.sh: where it is installed beside the program, or in the source tree around it. */
 static pjrt_status *find_script(char path[PATH_MAX])
@@ -71,8 +70,7 @@ static pjrt_status *find_texts(const reproduce *r, char *folder, char *made, tex
     return run_script(script, folder);
 }
 
-/* ---- tokens ------------------------------------------------------------------------------------
- */
+/* ---- tokens ---- */
 
 static pjrt_status *train_tokenizer(const reproduce *r, const text_list *texts, const char *path)
 {

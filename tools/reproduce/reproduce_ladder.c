@@ -141,8 +141,7 @@ static int jobs(const reproduce *r, reproduce_job *list)
     return count;
 }
 
-/* ---- what it says ------------------------------------------------------------------------------
- */
+/* ---- what it says ---- */
 
 typedef struct ladder {
     const reproduce_job *jobs;

@@ -9,8 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* ---- dual against primal -----------------------------------------------------------------------
- */
+/* ---- dual against primal ---- */
 
 typedef struct form_case {
     const char *label;
@@ -113,8 +112,7 @@ const reproduce_experiment reproduce_dualprimal = {
     "dualprimal", "training time of the dual form against the primal form", NULL, form_measurements,
     conclude_forms};
 
-/* ---- latency -----------------------------------------------------------------------------------
- */
+/* ---- latency ---- */
 
 static const struct {
     const char *name, *label, *mixer, *backbone;

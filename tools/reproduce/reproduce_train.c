@@ -12,8 +12,7 @@
 
 enum { MOST_WORD = 96 };
 
-/* ---- settings ----------------------------------------------------------------------------------
- */
+/* ---- settings ---- */
 
 /* "field=value field=value" over a configuration. */
 static pjrt_status *set_fields(ttt_config *config, const char *sets)
@@ -122,8 +121,7 @@ static pjrt_status *settings_json(const ttt_config *config, const ttt_recipe *re
     return json_object_size(*out) == 2 ? NULL : PJRT_NO_MEMORY("ttt");
 }
 
-/* ---- one run -----------------------------------------------------------------------------------
- */
+/* ---- one run ---- */
 
 typedef struct job_run {
     reproduce *r;
@@ -264,8 +262,7 @@ static pjrt_status *evaluate(job_run *j)
     return st;
 }
 
-/* ---- its result --------------------------------------------------------------------------------
- */
+/* ---- its result ---- */
 
 static json_t *numbers(const double *values, int64_t count)
 {
@@ -339,8 +336,7 @@ static pjrt_status *run_job(job_run *j, json_t **out)
     return NULL;
 }
 
-/* ---- all seeds ---------------------------------------------------------------------------------
- */
+/* ---- all seeds ---- */
 
 static double of_run(const reproduce_result *result, int run, const char *name)
 {
@@ -414,8 +410,7 @@ size_t reproduce_series(const reproduce_result *result, const char *name, double
     return count;
 }
 
-/* ---- as a script -------------------------------------------------------------------------------
- */
+/* ---- as a script ---- */
 
 /* Every field that is not the preset's, as --set. */
 static void print_sets(const json_t *wanted, const json_t *usual)

@@ -6,8 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- progress ----------------------------------------------------------------------------------
- */
+/* ---- progress ---- */
 
 void reproduce_begin(reproduce *r, const char *experiment, int all)
 {
@@ -50,8 +49,7 @@ void reproduce_say(reproduce *r, const char *format, ...)
     fflush(stdout);
 }
 
-/* ---- files -------------------------------------------------------------------------------------
- */
+/* ---- files ---- */
 
 /* OUT/EXPERIMENT.ENDING, by another name until it is whole. */
 static pjrt_status *write_file(const reproduce *r, const char *name, const char *ending,
@@ -142,8 +140,7 @@ static pjrt_status *write_json(const reproduce *r, const reproduce_report *repor
     return st;
 }
 
-/* ---- the page ----------------------------------------------------------------------------------
- */
+/* ---- the page ---- */
 
 /* The next "key:heading" of a list with commas between; false at its end. */
 static bool next_column(const char **list, char key[32], char heading[48])
