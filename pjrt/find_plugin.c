@@ -221,18 +221,80 @@ pjrt_status *pjrt__find(const char *name, char **path)
     return NULL;
 }
 
-bool pjrt__on_tpu_machine(void)
+/* ---- TPU chips ---- */
+
+/* Google's PCI vendor also makes network cards and disks of GCE machines: the device id decides. */
+static const unsigned long google_pci_vendor = 0x1ae0;
+static const unsigned long tpu_pci_devices[] = {
+    0x0027, /* v2, v3 */
+    0x0056, /* no public name */
+    0x005e, /* v4 */
+    0x0062, /* v5p */
+    0x0063, /* v5e */
+    0x006f, /* v6e */
+    0x0076, /* TPU7x */
+};
+
+/* Reads a number such as "0x1ae0" from `folder`/`name`; 0 if there is none. */
+static unsigned long read_pci_id(const char *folder, const char *name)
+{
+    char path[PATH_MAX], text[32] = "";
+    int n = snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = n > 0 && (size_t)n < sizeof path ? fopen(path, "re") : NULL;
+    if (file == NULL)
+        return 0;
+    if (fgets(text, sizeof text, file) == NULL)
+        text[0] = '\0';
+    fclose(file);
+    return strtoul(text, NULL, 16);
+}
+
+static bool is_tpu_chip(const char *pci_device)
+{
+    if (read_pci_id(pci_device, "vendor") != google_pci_vendor)
+        return false;
+    unsigned long id = read_pci_id(pci_device, "device");
+    for (size_t i = 0; i < sizeof tpu_pci_devices / sizeof *tpu_pci_devices; i++) {
+        if (id == tpu_pci_devices[i])
+            return true;
+    }
+    return false;
+}
+
+/* Paths below `root` that match; the caller frees `found` if the count is not 0. */
+static size_t glob_below(const char *root, const char *pattern, glob_t *found)
+{
+    char whole[PATH_MAX];
+    int n = snprintf(whole, sizeof whole, "%s/%s", root, pattern);
+    if (n < 0 || (size_t)n >= sizeof whole || glob(whole, 0, NULL, found) != 0)
+        return 0;
+    return found->gl_pathc;
+}
+
+static bool exists_below(const char *root, const char *pattern)
 {
     glob_t found;
-    bool here = false;
-    /* The driver of older generations shows /dev/accel*, that of newer ones VFIO groups. */
-    if (glob("/dev/accel[0-9]*", 0, NULL, &found) == 0) {
-        here = true;
-        globfree(&found);
-    }
-    if (!here && getenv("TPU_NAME") != NULL && glob("/dev/vfio/[0-9]*", 0, NULL, &found) == 0) {
-        here = true;
-        globfree(&found);
-    }
-    return here;
+    if (glob_below(root, pattern, &found) == 0)
+        return false;
+    globfree(&found);
+    return true;
+}
+
+bool pjrt__on_tpu_machine(void)
+{
+    const char *set = getenv("TTT_SYSFS_ROOT");
+    const char *root = set == NULL ? "" : set;
+    glob_t pci;
+    size_t n_pci = glob_below(root, "sys/bus/pci/devices/*", &pci);
+    bool has_chip = false;
+    for (size_t i = 0; i < n_pci && !has_chip; i++)
+        has_chip = is_tpu_chip(pci.gl_pathv[i]);
+    if (n_pci > 0)
+        globfree(&pci);
+    /* v4 and older chips have /dev/accelN, which only the TPU driver creates. */
+    if (has_chip || exists_below(root, "dev/accel[0-9]*"))
+        return true;
+    /* Newer chips have /dev/vfio/N, as has any device passed through to a guest. Where the PCI bus
+     * is visible and lists no TPU, they belong to another vendor unless the user set TPU_NAME. */
+    return (n_pci == 0 || getenv("TPU_NAME") != NULL) && exists_below(root, "dev/vfio/[0-9]*");
 }
