@@ -89,8 +89,7 @@ PJRT_Extension_Base *pjrt__extension(const pjrt_plugin *plugin, PJRT_Extension_T
     return NULL;
 }
 
-/* ---- loading ----------------------------------------------------------------------------------
- */
+/* ---- loading ---- */
 
 static pjrt_status *check_version(const pjrt_plugin *plugin)
 {
@@ -222,8 +221,7 @@ pjrt_status *pjrt_plugin_load(const char *name_or_path, pjrt_plugin **out)
     return NULL;
 }
 
-/* ---- questions --------------------------------------------------------------------------------
- */
+/* ---- questions ---- */
 
 const char *pjrt_plugin_path(const pjrt_plugin *plugin)
 {

@@ -17,8 +17,7 @@ static pjrt_status *load(support_fake *fake)
     return st;
 }
 
-/* ---- versions ---------------------------------------------------------------------------------
- */
+/* ---- versions ---- */
 
 static void a_plugin_is_loaded_once_per_file(void **state)
 {
@@ -120,8 +119,7 @@ static void the_fake_does_refuse_short_structs(void **state)
     support_fake_remove(&fake);
 }
 
-/* ---- tables -----------------------------------------------------------------------------------
- */
+/* ---- tables ---- */
 
 /* T2: the last slot that the table reaches exists, the next one does not, even by one byte. */
 static void entries_past_the_table_do_not_exist(void **state)
@@ -288,8 +286,7 @@ static void attributes_of_every_kind_arrive(void **state)
     support_fake_remove(&fake);
 }
 
-/* ---- extensions -------------------------------------------------------------------------------
- */
+/* ---- extensions ---- */
 
 typedef struct extensions_seen {
     int count, unknown;
@@ -334,8 +331,7 @@ static void unknown_extensions_are_kept_and_passed(void **state)
     support_fake_remove(&fake);
 }
 
-/* ---- failures ---------------------------------------------------------------------------------
- */
+/* ---- failures ---- */
 
 /* libtpu aborts the process when it is called after it failed to start. */
 static void a_failed_start_is_final(void **state)
