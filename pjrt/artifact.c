@@ -49,8 +49,7 @@ static void free_stamp(stamp *s)
         free(s->values[i]);
 }
 
-/* ---- bytes -------------------------------------------------------------------------------------
- */
+/* ---- bytes ---- */
 
 static void put_number(unsigned char *at, uint64_t value, int bytes)
 {
@@ -78,29 +77,28 @@ static bool digest_agrees(const unsigned char *at, const void *bytes, size_t siz
     return memcmp(at, digest, DIGEST) == 0;
 }
 
-/* ---- parsing -----------------------------------------------------------------------------------
- */
+/* ---- parsing ---- */
 
 pjrt_status *pjrt__artifact_parse(const unsigned char *bytes, size_t size, pjrt_artifact *out)
 {
-    static const char call[] = "pjrt_executable_load";
+    static const char where[] = "pjrt_executable_load";
     *out = (pjrt_artifact){0};
     if (size < PRELUDE || memcmp(bytes, magic, sizeof magic) != 0)
-        return PJRT_FAIL(DATA_LOSS, call, "this is not a saved executable");
+        return PJRT_FAIL(DATA_LOSS, where, "this is not a saved executable");
     size_t stamp_size = (size_t)get_number(bytes + 8, 4);
     uint64_t payload_size = get_number(bytes + 12, 8);
     if (stamp_size > MAX_STAMP || size < PRELUDE + stamp_size + 2 * DIGEST ||
         payload_size != size - PRELUDE - stamp_size - 2 * DIGEST)
-        return PJRT_FAIL(DATA_LOSS, call,
+        return PJRT_FAIL(DATA_LOSS, where,
                          "the file has %zu bytes, not what its head says: cut off?", size);
     if (!digest_agrees(bytes + PRELUDE + stamp_size, bytes, PRELUDE + stamp_size))
-        return PJRT_FAIL(DATA_LOSS, call, "the stamp is damaged");
+        return PJRT_FAIL(DATA_LOSS, where, "the stamp is damaged");
     out->stamp = bytes + PRELUDE;
     out->stamp_size = stamp_size;
     out->payload = out->stamp + stamp_size + DIGEST;
     out->payload_size = (size_t)payload_size;
     if (!digest_agrees(out->payload + out->payload_size, out->payload, out->payload_size))
-        return PJRT_FAIL(DATA_LOSS, call, "the executable is damaged");
+        return PJRT_FAIL(DATA_LOSS, where, "the executable is damaged");
     return NULL;
 }
 
@@ -124,17 +122,17 @@ bool pjrt__artifact_next(pjrt_artifact *artifact, size_t *offset, pjrt_artifact_
 
 static pjrt_status *read_file(const char *path, unsigned char **bytes, size_t *size)
 {
-    static const char call[] = "pjrt_executable_load";
+    static const char where[] = "pjrt_executable_load";
     struct stat info;
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
-        return PJRT_FAIL(NOT_FOUND, call, "%s: %s", path, strerror(errno));
+        return PJRT_FAIL(NOT_FOUND, where, "%s: %s", path, strerror(errno));
     pjrt_status *st = NULL;
     size_t done = 0;
     *size = fstat(file, &info) == 0 ? (size_t)info.st_size : 0;
     *bytes = malloc(*size + 1);
     if (*bytes == NULL)
-        st = PJRT_NO_MEMORY(call);
+        st = PJRT_NO_MEMORY(where);
     while (st == NULL && done < *size) {
         ssize_t n = read(file, *bytes + done, *size - done);
         if (n > 0)
@@ -142,7 +140,7 @@ static pjrt_status *read_file(const char *path, unsigned char **bytes, size_t *s
         else if (n == 0)
             *size = done; /* shrank meanwhile; the parser will say so */
         else if (errno != EINTR)
-            st = PJRT_FAIL(UNAVAILABLE, call, "%s: %s", path, strerror(errno));
+            st = PJRT_FAIL(UNAVAILABLE, where, "%s: %s", path, strerror(errno));
     }
     close(file);
     if (st != NULL) {
@@ -176,8 +174,7 @@ pjrt_status *pjrt_stamp_read(const char *path,
     return st;
 }
 
-/* ---- stamps ------------------------------------------------------------------------------------
- */
+/* ---- stamps ---- */
 
 static pjrt_status *make_stamp(pjrt_plugin *plugin, const char *platform,
                                const char *platform_version, const char *kind,
@@ -244,8 +241,7 @@ static pjrt_status *compare(pjrt_artifact *artifact, const stamp *wanted, bool a
     return NULL;
 }
 
-/* ---- writing -----------------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 
 static pjrt_status *write_all(int file, const void *bytes, size_t size, const char *path)
 {
@@ -290,19 +286,19 @@ static unsigned char *make_head(const stamp *s, size_t payload_size, size_t *siz
 static pjrt_status *write_file(const char *path, const stamp *s, const char *payload,
                                size_t payload_size)
 {
-    static const char call[] = "pjrt_executable_save";
+    static const char where[] = "pjrt_executable_save";
     unsigned char digest[DIGEST];
     size_t head_size, name_size = strlen(path) + 32;
     unsigned char *head = make_head(s, payload_size, &head_size);
     char *temporary = malloc(name_size);
     int file = -1;
-    pjrt_status *st = head == NULL || temporary == NULL ? PJRT_NO_MEMORY(call) : NULL;
+    pjrt_status *st = head == NULL || temporary == NULL ? PJRT_NO_MEMORY(where) : NULL;
     put_digest(digest, payload, payload_size);
     if (st == NULL) {
         snprintf(temporary, name_size, "%s.%ld.XXXXXX", path, (long)getpid());
         file = mkostemp(temporary, O_CLOEXEC);
         if (file < 0)
-            st = PJRT_FAIL(UNAVAILABLE, call, "%s: %s", temporary, strerror(errno));
+            st = PJRT_FAIL(UNAVAILABLE, where, "%s: %s", temporary, strerror(errno));
     }
     if (st == NULL)
         st = write_all(file, head, head_size, temporary);
@@ -311,11 +307,11 @@ static pjrt_status *write_file(const char *path, const stamp *s, const char *pay
     if (st == NULL)
         st = write_all(file, digest, DIGEST, temporary);
     if (st == NULL && (fchmod(file, 0644) != 0 || fsync(file) != 0))
-        st = PJRT_FAIL(UNAVAILABLE, call, "%s: %s", temporary, strerror(errno));
+        st = PJRT_FAIL(UNAVAILABLE, where, "%s: %s", temporary, strerror(errno));
     if (file >= 0 && close(file) != 0 && st == NULL)
-        st = PJRT_FAIL(UNAVAILABLE, call, "%s: %s", temporary, strerror(errno));
+        st = PJRT_FAIL(UNAVAILABLE, where, "%s: %s", temporary, strerror(errno));
     if (st == NULL && rename(temporary, path) != 0)
-        st = PJRT_FAIL(UNAVAILABLE, call, "%s: %s", path, strerror(errno));
+        st = PJRT_FAIL(UNAVAILABLE, where, "%s: %s", path, strerror(errno));
     if (st != NULL && file >= 0)
         unlink(temporary);
     free(temporary);
@@ -358,8 +354,7 @@ pjrt_status *pjrt_executable_size(pjrt_executable *exe, size_t *bytes)
     return NULL;
 }
 
-/* ---- loading -----------------------------------------------------------------------------------
- */
+/* ---- loading ---- */
 
 static pjrt_status *load_payload(pjrt_client *client, pjrt_artifact *artifact,
                                  pjrt_executable **out)
@@ -449,8 +444,7 @@ pjrt_status *pjrt_executable_load(pjrt_client *client, const char *path, pjrt_pr
     return st;
 }
 
-/* ---- the cache ---------------------------------------------------------------------------------
- */
+/* ---- the cache ---- */
 
 /* "DIR/0123….exe", named after the hash of all that the executable depends on. */
 static char *cache_path(const char *dir, const stamp *wanted)

@@ -4,8 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- the shared store -------------------------------------------------------------------------
- */
+/* ---- the shared store ---- */
 
 static void free_value(char *value)
 {
@@ -54,8 +53,7 @@ static PJRT_Error *on_put(PJRT_KeyValuePutCallback_Args *args)
                : store_error(args->callback_error, code, args->key, args->key_size);
 }
 
-/* ---- devices ----------------------------------------------------------------------------------
- */
+/* ---- devices ---- */
 
 static pjrt_status *describe_memories(pjrt_device *device)
 {
@@ -189,8 +187,7 @@ static pjrt_status *describe_devices(pjrt_client *client)
     return NULL;
 }
 
-/* ---- the client -------------------------------------------------------------------------------
- */
+/* ---- the client ---- */
 
 static pjrt_status *describe_client(pjrt_client *client)
 {

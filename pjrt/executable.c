@@ -8,8 +8,7 @@ pjrt_program pjrt_program_text(const char *mlir)
     return (pjrt_program){.code = mlir, .size = strlen(mlir), .format = "mlir"};
 }
 
-/* ---- what a fresh executable tells --------------------------------------------------------------
- */
+/* ---- what a fresh executable tells ---- */
 
 static pjrt_status *learn_name(pjrt_executable *exe)
 {
@@ -156,8 +155,7 @@ void pjrt_executable_free(pjrt_executable *exe)
     free(exe);
 }
 
-/* ---- compiling ---------------------------------------------------------------------------------
- */
+/* ---- compiling ---- */
 
 static PJRT_Program raw_program(const pjrt_program *program)
 {
@@ -247,8 +245,7 @@ pjrt_status *pjrt_compile_ahead(pjrt_topology *topology, pjrt_program program,
     return compile(NULL, topology, &program, options, out);
 }
 
-/* ---- questions ---------------------------------------------------------------------------------
- */
+/* ---- questions ---- */
 
 int pjrt_executable_num_devices(const pjrt_executable *exe)
 {

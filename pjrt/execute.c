@@ -28,58 +28,57 @@ static pjrt_device *device_of(const launch *l, size_t index)
     return l->exe->portable ? l->portable_device : l->exe->devices[index];
 }
 
-/* ---- checks ------------------------------------------------------------------------------------
- */
+/* ---- checks ---- */
 
 static pjrt_status *check_argument(const launch *l, size_t device, size_t index,
                                    const pjrt_shape *wanted)
 {
-    static const char call[] = "pjrt_execute";
+    static const char where[] = "pjrt_execute";
     const pjrt_buffer *buffer = l->args[device * l->n_args + index];
     char have[PJRT_SHAPE_TEXT], want[PJRT_SHAPE_TEXT];
     if (buffer == NULL)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "argument %zu for device %zu is NULL", index,
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "argument %zu for device %zu is NULL", index,
                          device);
     if (atomic_load_explicit(&buffer->dead, memory_order_acquire))
-        return PJRT_FAIL(FAILED_PRECONDITION, call,
+        return PJRT_FAIL(FAILED_PRECONDITION, where,
                          "argument %zu (%s) is dead: it was donated or deleted before", index,
                          pjrt_shape_text(&buffer->shape, have));
     if (buffer->device != device_of(l, device))
-        return PJRT_FAIL(INVALID_ARGUMENT, call,
+        return PJRT_FAIL(INVALID_ARGUMENT, where,
                          "argument %zu is on device %d, the program runs on device %d", index,
                          buffer->device->id, device_of(l, device)->id);
     if (wanted != NULL && wanted->type != PJRT_TYPE_INVALID &&
         !pjrt_shape_equal(wanted, &buffer->shape))
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "argument %zu is %s, the program takes %s", index,
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "argument %zu is %s, the program takes %s", index,
                          pjrt_shape_text(&buffer->shape, have), pjrt_shape_text(wanted, want));
     return NULL;
 }
 
 static pjrt_status *check_launch(launch *l)
 {
-    static const char call[] = "pjrt_execute";
+    static const char where[] = "pjrt_execute";
     pjrt_executable *exe = l->exe;
     if (exe->loaded == NULL)
-        return PJRT_FAIL(FAILED_PRECONDITION, call,
+        return PJRT_FAIL(FAILED_PRECONDITION, where,
                          "%s was compiled ahead of time: save it and load it on the machine that "
                          "has the device",
                          exe->name);
     if (l->n_results != (size_t)exe->n_results)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "room for %zu results, the program has %d",
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "room for %zu results, the program has %d",
                          l->n_results, exe->n_results);
     if (l->n_devices != (size_t)exe->n_addressable)
-        return PJRT_FAIL(INVALID_ARGUMENT, call,
+        return PJRT_FAIL(INVALID_ARGUMENT, where,
                          "arguments for %zu devices, the executable runs on %d here", l->n_devices,
                          exe->n_addressable);
     if (exe->portable && l->portable_device == NULL)
-        return PJRT_FAIL(INVALID_ARGUMENT, call,
+        return PJRT_FAIL(INVALID_ARGUMENT, where,
                          "a portable executable needs options.device, to know where to run");
 
     const pjrt_shape *shapes = NULL;
     int n_shapes = 0;
     pjrt_status *st = pjrt_executable_arguments(exe, &shapes, &n_shapes);
     if (st == NULL && (size_t)n_shapes != l->n_args)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "%zu arguments, the program takes %d", l->n_args,
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "%zu arguments, the program takes %d", l->n_args,
                          n_shapes);
     pjrt_code code = pjrt_status_code(st);
     if (st != NULL && code != PJRT_CODE_UNIMPLEMENTED)
@@ -92,8 +91,7 @@ static pjrt_status *check_launch(launch *l)
     return NULL;
 }
 
-/* ---- the call ----------------------------------------------------------------------------------
- */
+/* ---- the call ---- */
 
 static pjrt_status *make_lists(launch *l)
 {
@@ -141,8 +139,7 @@ static pjrt_status *call_plugin(launch *l, bool want_events)
     return CALL(plugin, PJRT_LoadedExecutable_Execute, call);
 }
 
-/* ---- afterwards --------------------------------------------------------------------------------
- */
+/* ---- afterwards ---- */
 
 static bool is_kept(const pjrt_execute_options *options, size_t index)
 {

@@ -36,7 +36,7 @@ bool pjrt_ffi_answer_metadata(void *call_frame, bool command_buffer_compatible)
 /* Asks as XLA will; a handler that ignores the question fails here, with its name. */
 static pjrt_status *ask_metadata(XLA_FFI_Handler *handler, const char *target)
 {
-    static const char call[] = "pjrt_ffi_register";
+    static const char where[] = "pjrt_ffi_register";
     XLA_FFI_Metadata metadata = {.struct_size = XLA_FFI_Metadata_STRUCT_SIZE};
     metadata.api_version.struct_size = XLA_FFI_Api_Version_STRUCT_SIZE;
     metadata.api_version.major_version = -1;
@@ -47,10 +47,10 @@ static pjrt_status *ask_metadata(XLA_FFI_Handler *handler, const char *target)
                                .extension_start = &extension.extension_base,
                                .stage = XLA_FFI_ExecutionStage_EXECUTE};
     if (handler(&frame) != NULL)
-        return PJRT_FAIL(INVALID_ARGUMENT, call, "the handler of %s failed to tell its metadata",
+        return PJRT_FAIL(INVALID_ARGUMENT, where, "the handler of %s failed to tell its metadata",
                          target);
     if (metadata.api_version.major_version != NEEDED_MAJOR)
-        return PJRT_FAIL(INVALID_ARGUMENT, call,
+        return PJRT_FAIL(INVALID_ARGUMENT, where,
                          "the handler of %s does not answer the metadata question: it must begin "
                          "with pjrt_ffi_answer_metadata",
                          target);

@@ -1,4 +1,4 @@
-/* Where plugins are looked for. The order is documented at pjrt_plugin_load. */
+/* Plugin search, in the order documented at pjrt_plugin_load, and detection of TPU chips. */
 #include "pjrt/internal.h"
 
 #include <dlfcn.h>
@@ -8,15 +8,15 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-typedef struct plugin_place {
+typedef struct plugin_location {
     const char *name;
     const char *environment[2];
     const char *beside_program; /* file name next to the executable */
     const char *in_cache;       /* below a versioned folder of the cache */
     const char *in_site_packages;
-} plugin_place;
+} plugin_location;
 
-static const plugin_place places[] = {
+static const plugin_location locations[] = {
     {"cpu", {"TTT_PLUGIN_CPU", NULL}, "pjrt_cpu_plugin.so", "pjrt-cpu-*/pjrt_cpu_plugin.so", NULL},
     {"tpu",
      {"TTT_PLUGIN_TPU", "TPU_LIBRARY_PATH"},
@@ -41,7 +41,7 @@ static bool is_file(const char *path)
     return access(path, R_OK) == 0;
 }
 
-/* Visits what matches, the newest version first, or what was looked for when nothing does. */
+/* Visits all matches, newest version first; without a match visits `shown` as missing. */
 static void visit_pattern(search *s, const char *pattern, const char *shown, const char *why)
 {
     glob_t found;
@@ -54,7 +54,7 @@ static void visit_pattern(search *s, const char *pattern, const char *shown, con
         s->visit(shown, false, why, s->user);
         return;
     }
-    /* glob sorts by bytes; versions want their numbers compared. */
+    /* glob sorts bytewise; sort by version number instead. */
     for (size_t i = 1; i < found.gl_pathc; i++) {
         for (size_t j = i; j > 0 && strverscmp(found.gl_pathv[j - 1], found.gl_pathv[j]) < 0; j--) {
             char *swap = found.gl_pathv[j];
@@ -67,7 +67,7 @@ static void visit_pattern(search *s, const char *pattern, const char *shown, con
     globfree(&found);
 }
 
-/* `folder` is taken as it is, whatever its name looks like; what follows is a pattern. */
+/* `folder` is literal (glob characters are escaped); `format` gives a glob pattern below it. */
 __attribute__((format(printf, 4, 5))) static void
 visit_format(search *s, const char *why, const char *folder, const char *format, ...)
 {
@@ -91,16 +91,16 @@ visit_format(search *s, const char *why, const char *folder, const char *format,
     visit_pattern(s, pattern, shown, why);
 }
 
-static void search_environment(search *s, const plugin_place *place)
+static void search_environment(search *s, const plugin_location *location)
 {
-    for (size_t i = 0; i < 2 && place->environment[i] != NULL; i++) {
-        const char *value = getenv(place->environment[i]);
+    for (size_t i = 0; i < 2 && location->environment[i] != NULL; i++) {
+        const char *value = getenv(location->environment[i]);
         if (value != NULL && *value != '\0')
-            s->visit(value, is_file(value), place->environment[i], s->user);
+            s->visit(value, is_file(value), location->environment[i], s->user);
     }
 }
 
-/* The path of the running program; false when the system does not tell. */
+/* Path of the running program; false if unknown. */
 static bool find_program(char program[PATH_MAX])
 {
     ssize_t n = readlink("/proc/self/exe", program, PATH_MAX - 1);
@@ -108,8 +108,8 @@ static bool find_program(char program[PATH_MAX])
     return strrchr(program, '/') != NULL;
 }
 
-/* Where this code is part of a shared library: beside that, and in its folder "ttt". */
-static void search_beside_library(search *s, const plugin_place *place)
+/* If this code is in a shared library: its folder and the subfolder "ttt". */
+static void search_beside_library(search *s, const plugin_location *location)
 {
     static const char here;
     char program[PATH_MAX], library[PATH_MAX];
@@ -120,37 +120,37 @@ static void search_beside_library(search *s, const plugin_place *place)
     if (find_program(program) && strcmp(program, library) == 0)
         return;
     *strrchr(library, '/') = '\0';
-    visit_format(s, "beside the library", library, "%s", place->beside_program);
-    visit_format(s, "beside the library", library, "ttt/%s", place->beside_program);
+    visit_format(s, "beside the library", library, "%s", location->beside_program);
+    visit_format(s, "beside the library", library, "ttt/%s", location->beside_program);
 }
 
-static void search_beside_program(search *s, const plugin_place *place)
+static void search_beside_program(search *s, const plugin_location *location)
 {
     char program[PATH_MAX];
     if (!find_program(program))
         return;
     *strrchr(program, '/') = '\0';
-    visit_format(s, "beside the program", program, "%s", place->beside_program);
-    visit_format(s, "beside the program", program, "../lib/ttt/%s", place->beside_program);
+    visit_format(s, "beside the program", program, "%s", location->beside_program);
+    visit_format(s, "beside the program", program, "../lib/ttt/%s", location->beside_program);
 }
 
-static void search_cache(search *s, const plugin_place *place)
+static void search_cache(search *s, const plugin_location *location)
 {
     const char *cache = getenv("TTT_CACHE");
     const char *user_cache = getenv("XDG_CACHE_HOME");
     const char *home = getenv("HOME");
     if (cache != NULL && *cache != '\0')
-        visit_format(s, "TTT_CACHE", cache, "%s", place->in_cache);
+        visit_format(s, "TTT_CACHE", cache, "%s", location->in_cache);
     else if (user_cache != NULL && *user_cache != '\0')
-        visit_format(s, "cache", user_cache, "ttt/%s", place->in_cache);
+        visit_format(s, "cache", user_cache, "ttt/%s", location->in_cache);
     else if (home != NULL)
-        visit_format(s, "cache", home, ".cache/ttt/%s", place->in_cache);
+        visit_format(s, "cache", home, ".cache/ttt/%s", location->in_cache);
 }
 
-static void search_site_packages(search *s, const plugin_place *place)
+static void search_site_packages(search *s, const plugin_location *location)
 {
     const char *why = "site-packages";
-    const char *file = place->in_site_packages;
+    const char *file = location->in_site_packages;
     if (file == NULL)
         return;
     const char *venv = getenv("VIRTUAL_ENV");
@@ -167,28 +167,28 @@ pjrt_status *pjrt_plugin_search(const char *name,
                                 void (*visit)(const char *, bool, const char *, void *), void *user)
 {
     search s = {.visit = visit, .user = user};
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        if (strcmp(places[i].name, name) != 0)
+    for (size_t i = 0; i < sizeof locations / sizeof *locations; i++) {
+        if (strcmp(locations[i].name, name) != 0)
             continue;
-        search_environment(&s, &places[i]);
-        search_beside_library(&s, &places[i]);
-        search_beside_program(&s, &places[i]);
-        search_cache(&s, &places[i]);
-        search_site_packages(&s, &places[i]);
+        search_environment(&s, &locations[i]);
+        search_beside_library(&s, &locations[i]);
+        search_beside_program(&s, &locations[i]);
+        search_cache(&s, &locations[i]);
+        search_site_packages(&s, &locations[i]);
         return s.out_of_memory ? PJRT_NO_MEMORY("pjrt_plugin_search") : NULL;
     }
     return PJRT_FAIL(NOT_FOUND, "pjrt_plugin_search",
                      "no plugin is called \"%s\": use cpu, tpu, cuda, or a path with a '/'", name);
 }
 
-typedef struct choice {
+typedef struct first_match {
     char *path;
     bool found, out_of_memory;
-} choice;
+} first_match;
 
-static void choose(const char *path, bool exists, const char *why, void *user)
+static void on_candidate(const char *path, bool exists, const char *why, void *user)
 {
-    choice *c = user;
+    first_match *c = user;
     (void)why;
     if (!exists || c->found)
         return;
@@ -199,12 +199,12 @@ static void choose(const char *path, bool exists, const char *why, void *user)
 
 pjrt_status *pjrt__find(const char *name, char **path)
 {
-    choice c = {0};
+    first_match c = {0};
     *path = NULL;
     if (strchr(name, '/') != NULL) {
-        choose(name, true, "path", &c);
+        on_candidate(name, true, "path", &c);
     } else {
-        pjrt_status *st = pjrt_plugin_search(name, choose, &c);
+        pjrt_status *st = pjrt_plugin_search(name, on_candidate, &c);
         if (st != NULL) {
             free(c.path);
             return st;
@@ -214,25 +214,87 @@ pjrt_status *pjrt__find(const char *name, char **path)
         return PJRT_NO_MEMORY("pjrt_plugin_load");
     if (!c.found)
         return PJRT_FAIL(NOT_FOUND, "pjrt_plugin_load",
-                         "the %s plugin is not here: run tools/dev/setup.sh, or give its path "
-                         "(ttt devices -v shows where it was looked for)",
+                         "%s plugin not found: run tools/dev/setup.sh, or give its path "
+                         "(ttt devices -v lists the searched paths)",
                          name);
     *path = c.path;
     return NULL;
 }
 
-bool pjrt__on_tpu_machine(void)
+/* ---- TPU chips ---- */
+
+/* Google's PCI vendor also makes network cards and disks of GCE machines: the device id decides. */
+static const unsigned long google_pci_vendor = 0x1ae0;
+static const unsigned long tpu_pci_devices[] = {
+    0x0027, /* v2, v3 */
+    0x0056, /* no public name */
+    0x005e, /* v4 */
+    0x0062, /* v5p */
+    0x0063, /* v5e */
+    0x006f, /* v6e */
+    0x0076, /* TPU7x */
+};
+
+/* Reads a number such as "0x1ae0" from `folder`/`name`; 0 if there is none. */
+static unsigned long read_pci_id(const char *folder, const char *name)
+{
+    char path[PATH_MAX], text[32] = "";
+    int n = snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = n > 0 && (size_t)n < sizeof path ? fopen(path, "re") : NULL;
+    if (file == NULL)
+        return 0;
+    if (fgets(text, sizeof text, file) == NULL)
+        text[0] = '\0';
+    fclose(file);
+    return strtoul(text, NULL, 16);
+}
+
+static bool is_tpu_chip(const char *pci_device)
+{
+    if (read_pci_id(pci_device, "vendor") != google_pci_vendor)
+        return false;
+    unsigned long id = read_pci_id(pci_device, "device");
+    for (size_t i = 0; i < sizeof tpu_pci_devices / sizeof *tpu_pci_devices; i++) {
+        if (id == tpu_pci_devices[i])
+            return true;
+    }
+    return false;
+}
+
+/* Paths below `root` that match; the caller frees `found` if the count is not 0. */
+static size_t glob_below(const char *root, const char *pattern, glob_t *found)
+{
+    char whole[PATH_MAX];
+    int n = snprintf(whole, sizeof whole, "%s/%s", root, pattern);
+    if (n < 0 || (size_t)n >= sizeof whole || glob(whole, 0, NULL, found) != 0)
+        return 0;
+    return found->gl_pathc;
+}
+
+static bool exists_below(const char *root, const char *pattern)
 {
     glob_t found;
-    bool here = false;
-    /* The driver of older generations shows /dev/accel*, that of newer ones VFIO groups. */
-    if (glob("/dev/accel[0-9]*", 0, NULL, &found) == 0) {
-        here = true;
-        globfree(&found);
-    }
-    if (!here && getenv("TPU_NAME") != NULL && glob("/dev/vfio/[0-9]*", 0, NULL, &found) == 0) {
-        here = true;
-        globfree(&found);
-    }
-    return here;
+    if (glob_below(root, pattern, &found) == 0)
+        return false;
+    globfree(&found);
+    return true;
+}
+
+bool pjrt__on_tpu_machine(void)
+{
+    const char *set = getenv("TTT_SYSFS_ROOT");
+    const char *root = set == NULL ? "" : set;
+    glob_t pci;
+    size_t n_pci = glob_below(root, "sys/bus/pci/devices/*", &pci);
+    bool has_chip = false;
+    for (size_t i = 0; i < n_pci && !has_chip; i++)
+        has_chip = is_tpu_chip(pci.gl_pathv[i]);
+    if (n_pci > 0)
+        globfree(&pci);
+    /* v4 and older chips have /dev/accelN, which only the TPU driver creates. */
+    if (has_chip || exists_below(root, "dev/accel[0-9]*"))
+        return true;
+    /* Newer chips have /dev/vfio/N, as has any device passed through to a guest. Where the PCI bus
+     * is visible and lists no TPU, they belong to another vendor unless the user set TPU_NAME. */
+    return (n_pci == 0 || getenv("TPU_NAME") != NULL) && exists_below(root, "dev/vfio/[0-9]*");
 }

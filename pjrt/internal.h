@@ -139,7 +139,8 @@ PJRT_Extension_Base *pjrt__extension(const pjrt_plugin *plugin, PJRT_Extension_T
 
 /* Path of the plugin that `name` stands for; the caller frees it. find.c */
 pjrt_status *pjrt__find(const char *name, char **path);
-/* True when a TPU is attached to this machine. */
+/* True if TPU chips are attached to this machine: by PCI id, else by device node. Looks below
+ * $TTT_SYSFS_ROOT instead of / if that is set (tests). find_plugin.c */
 bool pjrt__on_tpu_machine(void);
 
 /* Copies between our options and the API's named values. options.c */

@@ -6,8 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- named values -----------------------------------------------------------------------------
- */
+/* ---- named values ---- */
 
 pjrt_status *pjrt__options_to_raw(const pjrt_option *options, size_t count, PJRT_NamedValue **raw)
 {
@@ -116,8 +115,7 @@ void pjrt__options_free(pjrt_option *options, size_t count)
     free(options);
 }
 
-/* ---- compile options --------------------------------------------------------------------------
- */
+/* ---- compile options ---- */
 
 /* Everything the message points to, so that it is allocated and freed in one place. */
 typedef struct message_parts {

@@ -46,7 +46,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* ------------------------------------------------------------------------------------ types -- */
+/* ---- types ---- */
 
 typedef struct pjrt_plugin pjrt_plugin;
 typedef struct pjrt_client pjrt_client;
@@ -133,7 +133,7 @@ typedef struct pjrt_option {
 #define PJRT_OPT_INTS(n, v, count) \
     ((pjrt_option){.name = (n), .kind = PJRT_OPTION_INTS, .integers = (v), .n_integers = (count)})
 
-/* ----------------------------------------------------------------------------------- plugin -- */
+/* ---- plugin ---- */
 
 /*
  * Loads a plugin by name ("cpu", "tpu", "cuda") or by path (anything with a '/'), checks its
@@ -182,7 +182,7 @@ void pjrt_plugin_extensions(const pjrt_plugin *plugin,
 /* XXH3 of the plugin's file, 32 hex digits, read once on first use. */
 PJRT_MUST_CHECK pjrt_status *pjrt_plugin_hash(pjrt_plugin *plugin, const char **hex);
 
-/* ----------------------------------------------------------------------------------- client -- */
+/* ---- client ---- */
 
 /*
  * A key-value store shared by the processes of a job. All three calls are made from several
@@ -246,7 +246,7 @@ typedef struct pjrt_device_memory {
 PJRT_MUST_CHECK pjrt_status *pjrt_device_memory_stats(const pjrt_device *device,
                                                       pjrt_device_memory *out);
 
-/* ------------------------------------------------------------------------------------ event -- */
+/* ---- event ---- */
 
 /* Waits; returns how the work ended. May be called again, and gives the same answer. */
 PJRT_MUST_CHECK pjrt_status *pjrt_event_wait(pjrt_event *event);
@@ -256,7 +256,7 @@ PJRT_MUST_CHECK pjrt_status *
 pjrt_event_on_ready(pjrt_event *event, void (*done)(pjrt_status *st, void *user), void *user);
 void pjrt_event_free(pjrt_event *event);
 
-/* ----------------------------------------------------------------------------------- buffer -- */
+/* ---- buffer ---- */
 
 typedef enum pjrt_host_memory {
     PJRT_HOST_COPIED,     /* the data may change or go as soon as the call returns (default) */
@@ -305,7 +305,7 @@ bool pjrt_buffer_is_dead(const pjrt_buffer *buffer);
 PJRT_MUST_CHECK pjrt_status *pjrt_buffer_delete(pjrt_buffer *buffer);
 void pjrt_buffer_free(pjrt_buffer *buffer);
 
-/* ---------------------------------------------------------------------------------- compile -- */
+/* ---- compile ---- */
 
 /* StableHLO text or MLIR bytecode, or a serialized HloModuleProto. Borrowed. */
 typedef struct pjrt_program {
@@ -342,8 +342,7 @@ PJRT_MUST_CHECK pjrt_status *pjrt_compile(pjrt_client *client, pjrt_program prog
                                           pjrt_executable **out);
 void pjrt_executable_free(pjrt_executable *exe);
 
-/* ------------------------------------------------------------------------------ ahead of time --
- */
+/* ---- ahead of time ---- */
 
 /* "v5e:16x16" on libtpu; on CUDA the name is free and the options say what chip it is. */
 PJRT_MUST_CHECK pjrt_status *pjrt_topology_create(pjrt_plugin *plugin, const char *name,
@@ -382,7 +381,7 @@ const pjrt_target *pjrt_targets(size_t *count);
 PJRT_MUST_CHECK pjrt_status *pjrt_target_open(const char *name, const pjrt_target **target,
                                               pjrt_topology **topology);
 
-/* ------------------------------------------------------------------------------- executable -- */
+/* ---- executable ---- */
 
 int pjrt_executable_num_devices(const pjrt_executable *exe); /* replicas * partitions */
 int pjrt_executable_num_results(const pjrt_executable *exe);
@@ -414,7 +413,7 @@ PJRT_MUST_CHECK pjrt_status *pjrt_executable_costs(pjrt_executable *exe, const p
 PJRT_MUST_CHECK pjrt_status *pjrt_executable_optimized(const pjrt_executable *exe, char **bytes,
                                                        size_t *size, const char **format);
 
-/* ---------------------------------------------------------------------------------- execute -- */
+/* ---- execute ---- */
 
 typedef struct pjrt_execute_options {
     const int64_t *keep; /* arguments that must not be donated in this call, by index */
@@ -442,7 +441,7 @@ PJRT_MUST_CHECK pjrt_status *pjrt_execute(pjrt_executable *exe, pjrt_buffer *con
 
 void pjrt_executable_donations(const pjrt_executable *exe, int64_t *taken, int64_t *refused);
 
-/* ----------------------------------------------------------------------------------- on disk -- */
+/* ---- on disk ---- */
 
 /*
  * An executable on disk carries a stamp: plugin file hash, platform, its version, device kind, API
@@ -469,7 +468,7 @@ PJRT_MUST_CHECK pjrt_status *
 pjrt_stamp_read(const char *path, void (*visit)(const char *field, const char *value, void *user),
                 void *user);
 
-/* -------------------------------------------------------------------------------------- FFI -- */
+/* ---- FFI ---- */
 
 /*
  * Registers `handler`, an XLA_FFI_Handler of xla/ffi/api/c_api.h, for custom calls named `target`.
@@ -487,7 +486,7 @@ PJRT_MUST_CHECK pjrt_status *pjrt_ffi_probe(pjrt_client *client, pjrt_topology *
  * returns true, and the handler returns NULL. `call_frame` is the handler's XLA_FFI_CallFrame. */
 bool pjrt_ffi_answer_metadata(void *call_frame, bool command_buffer_compatible);
 
-/* ---------------------------------------------------------------------------------- profiler -- */
+/* ---- profiler ---- */
 
 PJRT_MUST_CHECK pjrt_status *pjrt_profile_start(pjrt_plugin *plugin, pjrt_profile **out);
 /* Stops and writes an XSpace protobuf (TensorBoard's and xprof's .xplane.pb) to `path`. The handle

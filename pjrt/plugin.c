@@ -89,8 +89,7 @@ PJRT_Extension_Base *pjrt__extension(const pjrt_plugin *plugin, PJRT_Extension_T
     return NULL;
 }
 
-/* ---- loading ----------------------------------------------------------------------------------
- */
+/* ---- loading ---- */
 
 static pjrt_status *check_version(const pjrt_plugin *plugin)
 {
@@ -128,8 +127,12 @@ static pjrt_status *initialise(pjrt_plugin *plugin)
     return NULL;
 }
 
-/* libtpu asks for instance metadata, for minutes, unless it is told what machine this is. */
-static pjrt_status *calm_libtpu(const char *path)
+/*
+ * Without chips libtpu can only compile ahead of time. It would still ask the metadata server for
+ * the machine's topology, for minutes, so a topology is given to it. With chips the environment
+ * stays untouched: libtpu must see the real machine.
+ */
+static pjrt_status *fake_topology_without_chips(const char *path)
 {
     static const char *const settings[][2] = {
         {"TPU_SKIP_MDS_QUERY", "1"},           {"TPU_ACCELERATOR_TYPE", "v5litepod-256"},
@@ -147,7 +150,7 @@ static pjrt_status *calm_libtpu(const char *path)
 
 static pjrt_status *open_library(const char *path, const PJRT_Api **api)
 {
-    PJRT_TRY(calm_libtpu(path));
+    PJRT_TRY(fake_topology_without_chips(path));
     /* Lazily: binding all of XLA at once takes longer than a whole `ttt devices` (0.40 against
      * 0.24 s for the CPU plugin). Never closed: registries in there outlive any user. */
     void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
@@ -218,8 +221,7 @@ pjrt_status *pjrt_plugin_load(const char *name_or_path, pjrt_plugin **out)
     return NULL;
 }
 
-/* ---- questions --------------------------------------------------------------------------------
- */
+/* ---- questions ---- */
 
 const char *pjrt_plugin_path(const pjrt_plugin *plugin)
 {

@@ -13,8 +13,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 
-/* ---- argument shapes of a compiled module ------------------------------------------------------
- */
+/* ---- argument shapes of a compiled module ---- */
 
 enum {
     MODULE_WITH_CONFIG_MODULE = 1, /* HloModuleProtoWithConfig.hlo_module */
@@ -118,7 +117,7 @@ static bool read_shape(wire bytes, pjrt_shape *shape, bool *out_of_memory)
 pjrt_status *pjrt__arguments_of_module(const char *bytes, size_t size, bool with_config,
                                        pjrt_shape **shapes, int *count)
 {
-    static const char call[] = "pjrt_executable_arguments";
+    static const char where[] = "pjrt_executable_arguments";
     const unsigned char *start = (const unsigned char *)bytes;
     wire module = {start, start + size}, program_shape, field;
     *shapes = NULL;
@@ -126,25 +125,25 @@ pjrt_status *pjrt__arguments_of_module(const char *bytes, size_t size, bool with
     if (with_config) {
         wire whole = module;
         if (!next_field(&whole, MODULE_WITH_CONFIG_MODULE, &module))
-            return PJRT_FAIL(DATA_LOSS, call, "the compiled program has no module");
+            return PJRT_FAIL(DATA_LOSS, where, "the compiled program has no module");
     }
     if (!next_field(&module, MODULE_PROGRAM_SHAPE, &program_shape))
-        return PJRT_FAIL(DATA_LOSS, call, "the compiled program does not tell its arguments");
+        return PJRT_FAIL(DATA_LOSS, where, "the compiled program does not tell its arguments");
 
     size_t n = 0;
     for (wire w = program_shape; next_field(&w, PROGRAM_SHAPE_PARAMETERS, &field);)
         n++;
     pjrt_shape *list = calloc(n + 1, sizeof *list);
     if (list == NULL)
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     wire w = program_shape;
     for (size_t i = 0; i < n && next_field(&w, PROGRAM_SHAPE_PARAMETERS, &field); i++) {
         bool out_of_memory = false;
         if (!read_shape(field, &list[i], &out_of_memory)) {
             free(list);
             if (out_of_memory)
-                return PJRT_NO_MEMORY(call);
-            return PJRT_FAIL(DATA_LOSS, call, "argument %zu of the compiled program is damaged", i);
+                return PJRT_NO_MEMORY(where);
+            return PJRT_FAIL(DATA_LOSS, where, "argument %zu of the compiled program is damaged", i);
         }
     }
     *shapes = list;
@@ -152,8 +151,7 @@ pjrt_status *pjrt__arguments_of_module(const char *bytes, size_t size, bool with
     return NULL;
 }
 
-/* ---- donation wishes of StableHLO text ---------------------------------------------------------
- */
+/* ---- donation wishes of StableHLO text ---- */
 
 /* What follows the string literal or comment that begins at `at`; `at` itself when none does. */
 static const char *skip_opaque(const char *at, const char *end)

@@ -115,8 +115,7 @@ class Group
     absl::Status broken_;
 };
 
-/* ---- meeting -----------------------------------------------------------------------------------
- */
+/* ---- meeting ---- */
 
 bool SameCall(const Call &a, const Call &b)
 {
@@ -222,8 +221,7 @@ absl::Status Group::Exchange(std::vector<Mail> &out, std::vector<Mail> &in)
     return absl::OkStatus();
 }
 
-/* ---- reductions --------------------------------------------------------------------------------
- */
+/* ---- reductions ---- */
 
 size_t SizeOf(const Call &call)
 {
@@ -362,8 +360,7 @@ absl::Status Group::ReduceScatter(Meeting &meeting)
     return absl::OkStatus();
 }
 
-/* ---- what only moves ---------------------------------------------------------------------------
- */
+/* ---- what only moves ---- */
 
 absl::Status Group::AllGather(Meeting &meeting)
 {
@@ -477,8 +474,7 @@ absl::Status Group::Permute(Meeting &meeting)
     return absl::OkStatus();
 }
 
-/* ---- what XLA sees -----------------------------------------------------------------------------
- */
+/* ---- what XLA sees ---- */
 
 const char *In(const stream_executor::DeviceAddressBase &address)
 {

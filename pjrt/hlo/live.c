@@ -48,8 +48,7 @@ typedef struct live {
     char *strings;
 } live;
 
-/* ---- values ------------------------------------------------------------------------------------
- */
+/* ---- values ---- */
 
 static bool grow(void **list, size_t count, size_t *room, size_t size)
 {
@@ -117,8 +116,7 @@ static pjrt_status *add_new_element(walk *w, const hlo_instruction *in, size_t e
     return add_new(w, in, element, size.main_bytes);
 }
 
-/* ---- what is made in place ---------------------------------------------------------------------
- */
+/* ---- what is made in place ---- */
 
 static const hlo_instruction *behind(const hlo_instruction *in, hlo_op op)
 {
@@ -233,8 +231,7 @@ static pjrt_status *make_value(walk *w, const hlo_instruction *in)
     return NULL;
 }
 
-/* ---- one computation ---------------------------------------------------------------------------
- */
+/* ---- one computation ---- */
 
 static pjrt_status *make_values(walk *w)
 {
@@ -342,8 +339,7 @@ static pjrt_status *walk_computation(const hlo_module *m, const hlo_computation 
     return NULL;
 }
 
-/* ---- the answer --------------------------------------------------------------------------------
- */
+/* ---- the answer ---- */
 
 static const char *keep(char **cursor, const char *text)
 {

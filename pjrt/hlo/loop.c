@@ -1,13 +1,12 @@
 /*
- * How often a loop runs.
+ * Trip count of a loop.
  *
- * Some compilers write it down (known_trip_count in the loop's configuration). Where they do not,
- * it follows from the loop itself when the condition compares a counter with a constant: the
- * counter is an element of the loop's state that the body returns with a constant added. Constants
- * may have been carried in through the states of this loop and of the loops around it, and any of
- * it may stand inside fusions and calls.
+ * Some compilers record it (known_trip_count in the backend config). Otherwise it is derived if the
+ * condition compares a counter with a constant, where the counter is a state element to which the
+ * body adds a constant. Constants may come through the states of this loop and of enclosing loops;
+ * all of it may be inside fusions and calls.
  *
- * It refuses to guess: a loop whose end depends on data has no known count.
+ * A loop whose end depends on data has an unknown trip count (-1).
  */
 #include "pjrt/hlo/internal.h"
 
@@ -36,23 +35,22 @@ typedef struct value {
     path element;
 } value;
 
-/* What one search remembers. */
 typedef struct search {
     int steps;
     value left, right;
     const char *direction;
 } search;
 
-/* Where an instruction is looked at: inside a fusion or call, parameters are the operands of the
- * call; at the top of a loop's body or condition they are its state; elsewhere they are what the
- * computation's only caller gives it. */
-typedef struct place {
+/* How to resolve parameters. Inside a fusion or call they are the operands of `call`; at the top of
+ * a loop's body or condition they are the loop state; elsewhere they are the arguments passed by
+ * the computation's only caller. */
+typedef struct call_frame {
     const hlo_instruction *call; /* NULL at the top */
-    const struct place *outer;
+    const struct call_frame *outer;
     bool state;
-} place;
+} call_frame;
 
-static value evaluate(search *s, const place *p, const hlo_instruction *in, path element,
+static value evaluate(search *s, const call_frame *p, const hlo_instruction *in, path element,
                       int depth);
 
 static const value unknown = {.kind = UNKNOWN};
@@ -102,24 +100,25 @@ static value constant(const hlo_instruction *in)
     return unknown;
 }
 
-/* What a loop's body makes of an element of its state. */
+/* Value of a state element after one iteration. */
 static value next_state(search *s, const hlo_instruction *loop, path element, int depth)
 {
-    place body = {.state = true};
+    call_frame body = {.state = true};
     return evaluate(s, &body, loop->called[0]->root, element, depth);
 }
 
-static bool invariant(search *s, const hlo_instruction *loop, path element, int depth)
+static bool is_invariant(search *s, const hlo_instruction *loop, path element, int depth)
 {
     value next = next_state(s, loop, element, depth);
     return next.kind == STATE && next.number == 0 && same_path(&next.element, &element);
 }
 
-/* What a computation's only caller passes as its parameter. */
-static value passed(search *s, const hlo_computation *c, int64_t parameter, path element, int depth)
+/* Argument that the computation's only caller passes for `parameter`. */
+static value caller_argument(search *s, const hlo_computation *c, int64_t parameter, path element,
+                             int depth)
 {
     const hlo_instruction *caller = c->caller;
-    place top = {.state = false};
+    call_frame top = {.state = false};
     if (caller == NULL)
         return unknown;
     switch (caller->op) {
@@ -132,7 +131,7 @@ static value passed(search *s, const hlo_computation *c, int64_t parameter, path
                 return evaluate(s, &top, caller->operands[i + 1], element, depth);
         return unknown;
     case HLO_WHILE:
-        if (!invariant(s, caller, element, depth))
+        if (!is_invariant(s, caller, element, depth))
             return unknown;
         return evaluate(s, &top, caller->operands[0], element, depth);
     default:
@@ -140,7 +139,7 @@ static value passed(search *s, const hlo_computation *c, int64_t parameter, path
     }
 }
 
-static value parameter(search *s, const place *p, const hlo_instruction *in, path element,
+static value parameter(search *s, const call_frame *p, const hlo_instruction *in, path element,
                        int depth)
 {
     int64_t number = in->proto->parameter_number;
@@ -148,10 +147,10 @@ static value parameter(search *s, const place *p, const hlo_instruction *in, pat
         return evaluate(s, p->outer, p->call->operands[number], element, depth);
     if (p->state)
         return (value){.kind = STATE, .element = element};
-    return passed(s, in->home, number, element, depth);
+    return caller_argument(s, in->home, number, element, depth);
 }
 
-static value sum(search *s, const place *p, const hlo_instruction *in, path element, int depth)
+static value sum(search *s, const call_frame *p, const hlo_instruction *in, path element, int depth)
 {
     value a = evaluate(s, p, in->operands[0], element, depth);
     value b = evaluate(s, p, in->operands[1], element, depth);
@@ -169,7 +168,8 @@ static value sum(search *s, const place *p, const hlo_instruction *in, path elem
     return a;
 }
 
-static value evaluate(search *s, const place *p, const hlo_instruction *in, path element, int depth)
+static value evaluate(search *s, const call_frame *p, const hlo_instruction *in, path element,
+                      int depth)
 {
     if (depth >= MAX_DEPTH || s->steps++ >= MAX_STEPS)
         return unknown;
@@ -203,11 +203,11 @@ static value evaluate(search *s, const place *p, const hlo_instruction *in, path
         return sum(s, p, in, element, depth);
     case HLO_CALL:
     case HLO_FUSION: {
-        place inside = {.call = in, .outer = p};
+        call_frame inside = {.call = in, .outer = p};
         return evaluate(s, &inside, in->called[0]->root, element, depth);
     }
     case HLO_WHILE:
-        if (!invariant(s, in, element, depth))
+        if (!is_invariant(s, in, element, depth))
             return unknown;
         return evaluate(s, p, in->operands[0], element, depth);
     case HLO_COMPARE: {
@@ -238,7 +238,7 @@ static bool follow(search *s, const hlo_instruction *loop, value side, progressi
     value next = next_state(s, loop, side.element, 0);
     if (next.kind != STATE || !same_path(&next.element, &side.element))
         return false;
-    place top = {.state = false};
+    call_frame top = {.state = false};
     value first = evaluate(s, &top, loop->operands[0], side.element, 0);
     out->step = next.number;
     return first.kind == INTEGER && !__builtin_add_overflow(first.number, side.number, &out->start);
@@ -293,7 +293,7 @@ int64_t hlo_trip_count(const hlo_instruction *loop)
         hlo_json_integer(known, &count) && count >= 0)
         return count;
     search s = {0};
-    place condition = {.state = true};
+    call_frame condition = {.state = true};
     value outcome = evaluate(&s, &condition, loop->called[1]->root, (path){0}, 0);
     if (outcome.kind != COMPARE)
         return -1;

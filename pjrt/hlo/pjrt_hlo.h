@@ -127,8 +127,7 @@ PJRT_MUST_CHECK pjrt_status *pjrt_hlo_report_create(const char *format, const vo
                                                     size_t size, pjrt_hlo_report **out);
 void pjrt_hlo_report_free(pjrt_hlo_report *report);
 
-/* ---- time, by the makers' figures --------------------------------------------------------------
- */
+/* ---- time, by the makers' figures ---- */
 
 /* Bytes that one device sends over its links in one call: of an all-gather, a reduce-scatter or an
  * all-to-all bytes x (n - 1) / n, of an all-reduce twice that (a ring does both), of a permutation
@@ -168,8 +167,7 @@ typedef struct pjrt_hlo_times {
 PJRT_MUST_CHECK pjrt_status *pjrt_hlo_replay(const char *format, const void *bytes, size_t size,
                                              const pjrt_hlo_peaks *peaks, pjrt_hlo_times *out);
 
-/* ---- memory over the step ----------------------------------------------------------------------
- */
+/* ---- memory over the step ---- */
 
 typedef struct pjrt_hlo_live_point {
     const char *name;  /* of the instruction of the entry computation */
@@ -203,8 +201,7 @@ PJRT_MUST_CHECK pjrt_status *pjrt_hlo_live_create(const char *format, const void
                                                   size_t size, pjrt_hlo_live **out);
 void pjrt_hlo_live_free(pjrt_hlo_live *live);
 
-/* ---- programs before they are compiled ---------------------------------------------------------
- */
+/* ---- programs before they are compiled ---- */
 
 /* An argument or a result of @main. */
 typedef struct pjrt_hlo_text_value {

@@ -56,8 +56,7 @@ static pjrt_status *link_seconds(const replay *r, const hlo_instruction *in, dou
     return NULL;
 }
 
-/* ---- transfers ---------------------------------------------------------------------------------
- */
+/* ---- transfers ---- */
 
 /* Takes the links as soon as they are free; returns when they are free again. */
 static double take_links(clock *k, double seconds)
@@ -125,8 +124,7 @@ static pjrt_status *replay_collective(const replay *r, clock *k, const hlo_instr
     return NULL;
 }
 
-/* ---- computations ------------------------------------------------------------------------------
- */
+/* ---- computations ---- */
 
 static void replay_calls(const replay *r, clock *k, const hlo_instruction *in)
 {

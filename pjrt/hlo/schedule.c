@@ -1,6 +1,6 @@
 /*
- * In which order instructions are executed. Compilers that decide it write it down beside the
- * program; where they do not, instructions stand after their operands, and that order is taken.
+ * Execution order of instructions: the module's schedule if it has one, else the order in which
+ * the computation lists them (operands before users).
  */
 #include "pjrt/hlo/internal.h"
 
@@ -16,37 +16,38 @@ static const TttXla__HloScheduleProto__InstructionSequence *find_sequence(const 
     return NULL;
 }
 
-typedef struct place {
+typedef struct schedule_entry {
     int64_t id;
     const hlo_instruction *instruction;
     bool taken;
-} place;
+} schedule_entry;
 
 static int by_id(const void *a, const void *b)
 {
-    int64_t x = ((const place *)a)->id, y = ((const place *)b)->id;
+    int64_t x = ((const schedule_entry *)a)->id, y = ((const schedule_entry *)b)->id;
     return (x > y) - (x < y);
 }
 
-static place *find_place(place *places, size_t count, int64_t id)
+static schedule_entry *find_entry(schedule_entry *entries, size_t count, int64_t id)
 {
-    place key = {.id = id};
-    return bsearch(&key, places, count, sizeof *places, by_id);
+    schedule_entry key = {.id = id};
+    return bsearch(&key, entries, count, sizeof *entries, by_id);
 }
 
-/* Every instruction once, or the schedule is not that of this program. */
-static pjrt_status *follow(const TttXla__HloScheduleProto__InstructionSequence *sequence,
-                           const hlo_computation *c, place *places, const hlo_instruction **order)
+/* Fails unless the schedule lists every instruction exactly once. */
+static pjrt_status *apply_schedule(const TttXla__HloScheduleProto__InstructionSequence *sequence,
+                                   const hlo_computation *c, schedule_entry *entries,
+                                   const hlo_instruction **order)
 {
     for (size_t i = 0; i < c->instruction_count; i++)
-        places[i] = (place){.id = c->instructions[i].proto->id, .instruction = &c->instructions[i]};
-    qsort(places, c->instruction_count, sizeof *places, by_id);
+        entries[i] = (schedule_entry){.id = c->instructions[i].proto->id,
+                                      .instruction = &c->instructions[i]};
+    qsort(entries, c->instruction_count, sizeof *entries, by_id);
     for (size_t i = 0; i < sequence->n_instruction_ids; i++) {
-        place *p = find_place(places, c->instruction_count, sequence->instruction_ids[i]);
+        schedule_entry *p = find_entry(entries, c->instruction_count, sequence->instruction_ids[i]);
         if (p == NULL || p->taken || i >= c->instruction_count)
-            return HLO_BAD(
-                "the schedule has an instruction that is not there, or one twice: " HLO_NAME,
-                c->proto->name);
+            return HLO_BAD("the schedule lists an unknown instruction, or one twice: " HLO_NAME,
+                           c->proto->name);
         p->taken = true;
         order[i] = p->instruction;
     }
@@ -69,9 +70,9 @@ pjrt_status *hlo_schedule(const hlo_module *m, const hlo_computation *c,
         for (size_t i = 0; i < c->instruction_count; i++)
             order[i] = &c->instructions[i];
     } else {
-        place *places = hlo_alloc(c->instruction_count, sizeof *places);
-        st = places == NULL ? HLO_NO_MEMORY() : follow(sequence, c, places, order);
-        free(places);
+        schedule_entry *entries = hlo_alloc(c->instruction_count, sizeof *entries);
+        st = entries == NULL ? HLO_NO_MEMORY() : apply_schedule(sequence, c, entries, order);
+        free(entries);
     }
     if (st == NULL)
         *out = order;
@@ -83,7 +84,7 @@ pjrt_status *hlo_schedule(const hlo_module *m, const hlo_computation *c,
 const hlo_instruction *hlo_start_of(const hlo_instruction *done)
 {
     const hlo_instruction *start = done->operands[0];
-    /* At most as many steps as there are instructions: operands may go round in a bad program. */
+    /* Bounded by the instruction count: operands may form a cycle in an invalid program. */
     for (size_t i = 0; start->op == HLO_ASYNC_UPDATE && i < done->home->instruction_count; i++)
         start = start->operands[0];
     return start;

@@ -56,8 +56,7 @@ typedef struct summary {
     char *strings;
 } summary;
 
-/* ---- text --------------------------------------------------------------------------------------
- */
+/* ---- text ---- */
 
 static void *push(scan *s, list *l, size_t size)
 {
@@ -126,8 +125,7 @@ static bool begins(const scan *s, const char *text)
     return (size_t)(s->end - s->at) >= length && memcmp(s->at, text, length) == 0;
 }
 
-/* ---- operations --------------------------------------------------------------------------------
- */
+/* ---- operations ---- */
 
 /* The whole number of "dense<4>" behind a constant; -1 for others. */
 static int64_t constant_behind(const scan *s)
@@ -185,8 +183,7 @@ static void note_operation(scan *s, span name)
     s->functions += is(name, "func.func");
 }
 
-/* ---- braces ------------------------------------------------------------------------------------
- */
+/* ---- braces ---- */
 
 /* Whether the brace at s->at opens a region of an operation, not a list of attributes. */
 static bool opens_region(const scan *s)
@@ -222,8 +219,7 @@ static void close_brace(scan *s)
         s->open_count--;
 }
 
-/* ---- the signature of @main --------------------------------------------------------------------
- */
+/* ---- the signature of @main ---- */
 
 /* A type: a name and what stands in its brackets. */
 static span take_type(scan *s)
@@ -319,8 +315,7 @@ static void take_signature(scan *s)
         v->type = take_type(s);
 }
 
-/* ---- the pass ----------------------------------------------------------------------------------
- */
+/* ---- the pass ---- */
 
 static void skip_comment(scan *s)
 {
@@ -381,8 +376,7 @@ static void pass(scan *s)
     }
 }
 
-/* ---- the answer --------------------------------------------------------------------------------
- */
+/* ---- the answer ---- */
 
 /* "tensor<4x128xbf16>"; 0 for what is no array of known size. */
 static double type_bytes(span type)

@@ -59,8 +59,7 @@ static PJRT_Error *plugin_attributes(PJRT_Plugin_Attributes_Args *args)
     return NULL;
 }
 
-/* ---- clients ----------------------------------------------------------------------------------
- */
+/* ---- clients ---- */
 
 void fake_see_options(const PJRT_NamedValue *options, size_t count)
 {
@@ -226,8 +225,7 @@ static PJRT_Error *addressable_devices(PJRT_Client_AddressableDevices_Args *args
     return NULL;
 }
 
-/* ---- devices ----------------------------------------------------------------------------------
- */
+/* ---- devices ---- */
 
 static PJRT_Error *get_description(PJRT_Device_GetDescription_Args *args)
 {
@@ -314,8 +312,7 @@ static PJRT_Error *memory_stats(PJRT_Device_MemoryStats_Args *args)
     return NULL;
 }
 
-/* ---- topologies -------------------------------------------------------------------------------
- */
+/* ---- topologies ---- */
 
 static PJRT_Error *topology_create(PJRT_TopologyDescription_Create_Args *args)
 {

@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- FFI --------------------------------------------------------------------------------------
- */
+/* ---- FFI ---- */
 
 enum { MAX_HANDLERS = 8 };
 static struct {
@@ -63,8 +62,7 @@ static PJRT_Error *register_handler(PJRT_FFI_Register_Handler_Args *args)
     return NULL;
 }
 
-/* ---- profiler ---------------------------------------------------------------------------------
- */
+/* ---- profiler ---- */
 
 struct PLUGIN_Profiler {
     fake_object base;
@@ -140,8 +138,7 @@ static PLUGIN_Profiler_Error *profiler_collect(PLUGIN_Profiler_CollectData_Args 
     return NULL;
 }
 
-/* ---- the chain --------------------------------------------------------------------------------
- */
+/* ---- the chain ---- */
 
 void fake_fill_extensions(PJRT_Api *api)
 {
@@ -171,8 +168,7 @@ void fake_fill_extensions(PJRT_Api *api)
     api->extension_start = &unknown;
 }
 
-/* ---- optimized programs -----------------------------------------------------------------------
- */
+/* ---- optimized programs ---- */
 
 typedef struct writer {
     char bytes[2048];

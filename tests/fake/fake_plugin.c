@@ -21,8 +21,7 @@ static struct {
 } counts[MAX_ENTRIES];
 static int all_calls, all_events;
 
-/* ---- locking and counting ---------------------------------------------------------------------
- */
+/* ---- locking and counting ---- */
 
 int fake_lock(void)
 {
@@ -95,8 +94,7 @@ PJRT_Error *fake_enter(const char *entry, const void *args, size_t size, size_t 
     return fake_make_error(fake.fail_code, fake.fail_message);
 }
 
-/* ---- objects ----------------------------------------------------------------------------------
- */
+/* ---- objects ---- */
 
 void *fake_new(fake_kind kind, size_t size, PJRT_Client *client)
 {
@@ -163,8 +161,7 @@ static void free_contents(fake_object *object)
     }
 }
 
-/* ---- errors -----------------------------------------------------------------------------------
- */
+/* ---- errors ---- */
 
 PJRT_Error *fake_make_error(PJRT_Error_Code code, const char *message)
 {
@@ -197,8 +194,7 @@ static PJRT_Error *error_get_code(PJRT_Error_GetCode_Args *args)
     return NULL;
 }
 
-/* ---- events -----------------------------------------------------------------------------------
- */
+/* ---- events ---- */
 
 PJRT_Event *fake_new_event(PJRT_Client *client, bool pending)
 {
@@ -291,8 +287,7 @@ void fake_fill_events(PJRT_Api *api)
     api->PJRT_Event_OnReady = event_on_ready;
 }
 
-/* ---- the control block ------------------------------------------------------------------------
- */
+/* ---- the control block ---- */
 
 static void fill_table(void)
 {

@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- making them ------------------------------------------------------------------------------
- */
+/* ---- making them ---- */
 
 static PJRT_Executable *new_executable(const fake_program *program, PJRT_Client *client)
 {
@@ -105,8 +104,7 @@ static PJRT_Error *deserialize(PJRT_Executable_DeserializeAndLoad_Args *args)
     return NULL;
 }
 
-/* ---- questions --------------------------------------------------------------------------------
- */
+/* ---- questions ---- */
 
 static PJRT_Error *get_executable(PJRT_LoadedExecutable_GetExecutable_Args *args)
 {
@@ -241,8 +239,7 @@ static PJRT_Error *cost_analysis(PJRT_Executable_GetCostAnalysis_Args *args)
     return NULL;
 }
 
-/* ---- running them -----------------------------------------------------------------------------
- */
+/* ---- running them ---- */
 
 static void see_execute(const PJRT_LoadedExecutable_Execute_Args *args)
 {

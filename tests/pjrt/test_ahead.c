@@ -55,8 +55,7 @@ static pjrt_hlo_report *report_of(const pjrt_executable *exe)
     return report;
 }
 
-/* ---- TPU --------------------------------------------------------------------------------------
- */
+/* ---- TPU ---- */
 
 /* Both shard the contraction over 256 chips, so that each holds a part of the sum. */
 static const char gspmd[] =
@@ -281,8 +280,7 @@ static int child(void)
     return st == NULL ? 0 : 1;
 }
 
-/* ---- CUDA -------------------------------------------------------------------------------------
- */
+/* ---- CUDA ---- */
 
 static XLA_FFI_Error *handler(XLA_FFI_CallFrame *frame)
 {

@@ -53,8 +53,7 @@ static const char *save(const char *name)
     return path;
 }
 
-/* ---- round trips ------------------------------------------------------------------------------
- */
+/* ---- round trips ---- */
 
 static void what_is_saved_is_loaded(void **state)
 {
@@ -135,8 +134,7 @@ static void ahead_of_time_runs_elsewhere(void **state)
     pjrt_executable_free(exe);
 }
 
-/* ---- damage -----------------------------------------------------------------------------------
- */
+/* ---- damage ---- */
 
 static void every_flipped_byte_is_noticed(void **state)
 {
@@ -267,8 +265,7 @@ static void sizes_that_lie_are_the_end_of_the_stamp(void **state)
     free(bytes);
 }
 
-/* ---- writing ----------------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 
 static void a_failed_save_leaves_no_file(void **state)
 {
@@ -321,8 +318,7 @@ static void a_failed_save_keeps_the_old_file(void **state)
     pjrt_executable_free(exe);
 }
 
-/* ---- the cache --------------------------------------------------------------------------------
- */
+/* ---- the cache ---- */
 
 static void compile_cached(const char *dir, pjrt_status **why)
 {

@@ -24,8 +24,7 @@ static pjrt_device *device(size_t index)
     return pjrt_client_device(fake.client, index);
 }
 
-/* ---- up and down ------------------------------------------------------------------------------
- */
+/* ---- up and down ---- */
 
 static void every_type_goes_up_and_down(void **state)
 {
@@ -155,8 +154,7 @@ static void wrong_arrays_are_refused_before_the_plugin(void **state)
     support_fake_finish(&fake);
 }
 
-/* ---- host memory ------------------------------------------------------------------------------
- */
+/* ---- host memory ---- */
 
 /* T16: the three promises are told to the plugin, and the default one is the safe one. */
 static void host_memory_promises_are_passed_on(void **state)
@@ -293,8 +291,7 @@ static void a_failing_transfer_is_told(void **state)
     support_fake_finish(&fake);
 }
 
-/* ---- events -----------------------------------------------------------------------------------
- */
+/* ---- events ---- */
 
 static void note_end(pjrt_status *st, void *user)
 {
@@ -340,8 +337,7 @@ static void callbacks_come_once_with_the_outcome(void **state)
     support_fake_finish(&fake);
 }
 
-/* ---- other ways -------------------------------------------------------------------------------
- */
+/* ---- other ways ---- */
 
 static void copies_and_fresh_memory(void **state)
 {

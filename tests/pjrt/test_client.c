@@ -21,8 +21,7 @@ static int close_fake(void **state)
     return 0;
 }
 
-/* ---- clients ----------------------------------------------------------------------------------
- */
+/* ---- clients ---- */
 
 static void a_client_tells_what_the_plugin_tells(void **state)
 {
@@ -105,8 +104,7 @@ static void options_reach_the_plugin_under_its_names(void **state)
     support_fake_finish(&fake);
 }
 
-/* ---- the shared store -------------------------------------------------------------------------
- */
+/* ---- the shared store ---- */
 
 typedef struct one_key {
     char key[32], value[32];
@@ -158,8 +156,7 @@ static void the_store_answers_with_values_and_codes(void **state)
     support_fake_finish(&fake);
 }
 
-/* ---- free in any order ------------------------------------------------------------------------
- */
+/* ---- free in any order ---- */
 
 /* T15: the plugin's client goes last, whatever the caller frees first. */
 static void a_client_outlives_what_it_made(void **state)
@@ -198,8 +195,7 @@ static void nothing_may_be_freed(void **state)
     ASSERT_OK(pjrt_profile_stop(NULL, NULL));
 }
 
-/* ---- topologies and targets -------------------------------------------------------------------
- */
+/* ---- topologies and targets ---- */
 
 static void a_topology_compiles_ahead_of_time(void **state)
 {

@@ -96,8 +96,7 @@ static void check_matmul(pjrt_executable *exe)
     pjrt_buffer_free(out);
 }
 
-/* ---- computing --------------------------------------------------------------------------------
- */
+/* ---- computing ---- */
 
 static void it_is_the_cpu(void **state)
 {
@@ -230,8 +229,7 @@ static void a_transposed_result_arrives_row_major(void **state)
     pjrt_executable_free(exe);
 }
 
-/* ---- transfers --------------------------------------------------------------------------------
- */
+/* ---- transfers ---- */
 
 static void note_end(pjrt_status *st, void *user)
 {
@@ -318,8 +316,7 @@ static void buffers_move_between_devices(void **state)
     pjrt_buffer_free(fresh);
 }
 
-/* ---- donation ---------------------------------------------------------------------------------
- */
+/* ---- donation ---- */
 
 static void a_donated_buffer_is_dead_and_its_memory_used(void **state)
 {
@@ -381,8 +378,7 @@ static void a_buffer_is_not_donated_and_read_at_once(void **state)
     pjrt_executable_free(exe);
 }
 
-/* ---- several devices --------------------------------------------------------------------------
- */
+/* ---- several devices ---- */
 
 static void replicas_sum_over_four_devices(void **state)
 {
@@ -489,8 +485,7 @@ static void an_assignment_chooses_the_device(void **state)
     pjrt_executable_free(exe);
 }
 
-/* ---- errors -----------------------------------------------------------------------------------
- */
+/* ---- errors ---- */
 
 static void bad_programs_are_told_with_reasons(void **state)
 {
@@ -571,8 +566,7 @@ static void unknown_client_options_are_refused(void **state)
         INVALID_ARGUMENT, "cpu_device_count");
 }
 
-/* ---- what a program tells ---------------------------------------------------------------------
- */
+/* ---- what a program tells ---- */
 
 static void a_program_tells_its_costs(void **state)
 {
@@ -655,8 +649,7 @@ static void a_trace_can_be_taken(void **state)
     support_remove_folder(folder);
 }
 
-/* ---- FFI --------------------------------------------------------------------------------------
- */
+/* ---- FFI ---- */
 
 /* y = 2 x, after a look at what XLA hands over. */
 static XLA_FFI_Error *twice(XLA_FFI_CallFrame *frame)
@@ -769,8 +762,7 @@ static void an_error_of_a_handler_arrives(void **state)
     pjrt_executable_free(exe);
 }
 
-/* ---- lives ------------------------------------------------------------------------------------
- */
+/* ---- lives ---- */
 
 static void clients_live_side_by_side_and_go_in_any_order(void **state)
 {

@@ -40,8 +40,7 @@ static int executions(void)
     return fake.control->calls("PJRT_LoadedExecutable_Execute");
 }
 
-/* ---- compiling --------------------------------------------------------------------------------
- */
+/* ---- compiling ---- */
 
 static void an_executable_tells_what_it_is(void **state)
 {
@@ -149,7 +148,7 @@ static void optimized_programs_come_in_two_formats(void **state)
     }
 }
 
-/* ---- T17: what a plugin would run without a word --------------------------------------------- */
+/* ---- T17: what a plugin would run without a word ---- */
 
 static void wrong_arguments_never_reach_the_plugin(void **state)
 {
@@ -242,8 +241,7 @@ static void a_damaged_program_is_no_licence(void **state)
     support_fake_finish(&fake);
 }
 
-/* ---- running ----------------------------------------------------------------------------------
- */
+/* ---- running ---- */
 
 static void a_run_makes_results_and_events(void **state)
 {
@@ -391,8 +389,7 @@ static void many_devices_and_arguments(void **state)
     support_fake_finish(&fake);
 }
 
-/* ---- donation ---------------------------------------------------------------------------------
- */
+/* ---- donation ---- */
 
 static pjrt_executable *compile_donating(bool taken)
 {

@@ -22,8 +22,7 @@ static int close_fake(void **state)
     return 0;
 }
 
-/* ---- FFI --------------------------------------------------------------------------------------
- */
+/* ---- FFI ---- */
 
 static int kernel_runs;
 
@@ -185,8 +184,7 @@ static void a_newer_plugin_gets_a_longer_registration(void **state)
     support_fake_remove(&newer);
 }
 
-/* ---- profiler ---------------------------------------------------------------------------------
- */
+/* ---- profiler ---- */
 
 static void a_trace_is_written(void **state)
 {

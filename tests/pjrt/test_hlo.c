@@ -52,8 +52,7 @@ static const pjrt_hlo_tally *find(const pjrt_hlo_tally *tallies, size_t count, c
     return NULL;
 }
 
-/* ---- loops --------------------------------------------------------------------------------------
- */
+/* ---- loops ---- */
 
 /* A loop over (counter, limit, step), whose condition and body may look at any of the three. */
 typedef struct loop_plan {
@@ -244,8 +243,7 @@ static void loops_in_loops_multiply(void **state)
     pjrt_hlo_report_free(r);
 }
 
-/* ---- costs --------------------------------------------------------------------------------------
- */
+/* ---- costs ---- */
 
 static void arithmetic_is_counted(void **state)
 {
@@ -470,8 +468,7 @@ static void gpu_library_calls_have_flops(void **state)
     pjrt_hlo_report_free(r);
 }
 
-/* ---- collectives --------------------------------------------------------------------------------
- */
+/* ---- collectives ---- */
 
 static void group_by_mesh(instruction *in)
 {
@@ -559,8 +556,7 @@ static void a_collective_spread_over_fusions_counts_once(void **state)
     pjrt_hlo_report_free(r);
 }
 
-/* ---- programs of strangers ----------------------------------------------------------------------
- */
+/* ---- programs of strangers ---- */
 
 static module *small_module(computation **entry)
 {
@@ -699,8 +695,7 @@ static void other_formats_are_refused(void **state)
     pjrt_hlo_report_free(NULL);
 }
 
-/* ---- programs of real compilers -----------------------------------------------------------------
- */
+/* ---- programs of real compilers ---- */
 
 static pjrt_hlo_report *report_on(const char *name)
 {

@@ -60,8 +60,7 @@ static void schedule(module *m, const computation *c, instruction *const *order,
     all->sequences[all->n_sequences++] = entry;
 }
 
-/* ---- operations --------------------------------------------------------------------------------
- */
+/* ---- operations ---- */
 
 static void each_operation_takes_the_slower_of_two(void **state)
 {
@@ -142,8 +141,7 @@ static void loops_count_as_often_as_they_run(void **state)
     assert_number(t.step, t.operations);
 }
 
-/* ---- links -------------------------------------------------------------------------------------
- */
+/* ---- links ---- */
 
 static void rings_send_all_but_their_own_part(void **state)
 {
@@ -300,8 +298,7 @@ static void bad_schedules_are_refused(void **state)
     pjrt_status_free(st);
 }
 
-/* ---- memory ------------------------------------------------------------------------------------
- */
+/* ---- memory ---- */
 
 static void arrays_live_to_their_last_use(void **state)
 {
@@ -414,8 +411,7 @@ static void tuples_that_swell_are_refused(void **state)
     pjrt_status_free(st);
 }
 
-/* ---- real programs -----------------------------------------------------------------------------
- */
+/* ---- real programs ---- */
 
 static void real_programs_have_times_and_memory(void **state)
 {

@@ -17,8 +17,7 @@ static pjrt_status *load(support_fake *fake)
     return st;
 }
 
-/* ---- versions ---------------------------------------------------------------------------------
- */
+/* ---- versions ---- */
 
 static void a_plugin_is_loaded_once_per_file(void **state)
 {
@@ -120,8 +119,7 @@ static void the_fake_does_refuse_short_structs(void **state)
     support_fake_remove(&fake);
 }
 
-/* ---- tables -----------------------------------------------------------------------------------
- */
+/* ---- tables ---- */
 
 /* T2: the last slot that the table reaches exists, the next one does not, even by one byte. */
 static void entries_past_the_table_do_not_exist(void **state)
@@ -288,8 +286,7 @@ static void attributes_of_every_kind_arrive(void **state)
     support_fake_remove(&fake);
 }
 
-/* ---- extensions -------------------------------------------------------------------------------
- */
+/* ---- extensions ---- */
 
 typedef struct extensions_seen {
     int count, unknown;
@@ -334,8 +331,7 @@ static void unknown_extensions_are_kept_and_passed(void **state)
     support_fake_remove(&fake);
 }
 
-/* ---- failures ---------------------------------------------------------------------------------
- */
+/* ---- failures ---- */
 
 /* libtpu aborts the process when it is called after it failed to start. */
 static void a_failed_start_is_final(void **state)
@@ -358,37 +354,145 @@ static void a_failed_start_is_final(void **state)
     support_fake_remove(&fake);
 }
 
-/* Off a TPU machine libtpu would ask for instance metadata for minutes. What the user set stays. */
-static void libtpu_is_told_what_machine_this_is(void **state)
+/* ---- machines with and without TPU chips ---- */
+
+static const char *const topology_variables[] = {"TPU_SKIP_MDS_QUERY", "TPU_ACCELERATOR_TYPE",
+                                                 "TPU_WORKER_HOSTNAMES", "TPU_WORKER_ID",
+                                                 "ALLOW_MULTIPLE_LIBTPU_LOAD"};
+enum { TOPOLOGY_VARIABLES = sizeof topology_variables / sizeof *topology_variables };
+
+static void unset_topology(void)
+{
+    for (int i = 0; i < TOPOLOGY_VARIABLES; i++)
+        unsetenv(topology_variables[i]);
+    unsetenv("TPU_NAME");
+}
+
+/* Writes `text` to a file below `root`, with the folders on the way. */
+static void write_below(const char *root, const char *path, const char *text)
+{
+    char whole[PATH_MAX];
+    snprintf(whole, sizeof whole, "%s", support_path(root, path));
+    for (char *slash = whole + strlen(root) + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
+        *slash = '\0';
+        mkdir(whole, 0755);
+        *slash = '/';
+    }
+    support_write_file(whole, text, strlen(text));
+}
+
+static void write_pci_device(const char *root, int slot, const char *vendor, const char *device)
+{
+    char path[128];
+    snprintf(path, sizeof path, "sys/bus/pci/devices/0000:00:%02x.0/vendor", slot);
+    write_below(root, path, vendor);
+    snprintf(path, sizeof path, "sys/bus/pci/devices/0000:00:%02x.0/device", slot);
+    write_below(root, path, device);
+}
+
+typedef struct machine {
+    const char *name;
+    const char *vendor, *device; /* of 4 PCI devices; NULL: /sys is not visible */
+    const char *node;            /* 4 device nodes, a format; or NULL */
+    const char *tpu_name;        /* TPU_NAME, or NULL */
+    bool has_tpu;
+} machine;
+
+static const machine machines[] = {
+    {"v3", "0x1ae0\n", "0x0027\n", "dev/accel%d", NULL, true},
+    {"v4", "0x1ae0\n", "0x005e\n", "dev/accel%d", NULL, true},
+    {"v5p", "0x1ae0\n", "0x0062\n", "dev/vfio/%d", NULL, true},
+    {"v5e", "0x1ae0\n", "0x0063\n", "dev/vfio/%d", NULL, true},
+    {"v6e", "0x1ae0\n", "0x006f\n", "dev/vfio/%d", NULL, true},
+    {"TPU7x", "0x1ae0\n", "0x0076\n", "dev/vfio/%d", NULL, true},
+    {"v5e, container without /dev/vfio", "0x1ae0\n", "0x0063\n", NULL, NULL, true},
+    {"v4, container without /sys", NULL, NULL, "dev/accel%d", NULL, true},
+    {"v5e, container without /sys", NULL, NULL, "dev/vfio/%d", NULL, true},
+    {"TPU of unknown id, named by the user", "0x1ae0\n", "0x0fff\n", "dev/vfio/%d", "mine", true},
+    {"plain machine", "0x8086\n", "0x1237\n", NULL, NULL, false},
+    {"plain machine, TPU_NAME set", "0x8086\n", "0x1237\n", NULL, "remote", false},
+    {"NVIDIA GPUs bound to vfio", "0x10de\n", "0x20b0\n", "dev/vfio/%d", NULL, false},
+    {"vfio, a v5e's device id of another vendor", "0x10de\n", "0x0063\n", "dev/vfio/%d", NULL,
+     false},
+    {"GCE machine with gVNIC", "0x1ae0\n", "0x0042\n", NULL, NULL, false},
+    {"Linux accel subsystem", "0x1da3\n", "0x1020\n", "dev/accel/accel%d", NULL, false},
+    {"no /sys and no /dev", NULL, NULL, NULL, NULL, false},
+};
+
+static void write_machine(const char *root, const machine *m)
+{
+    write_below(root, "dev/vfio/vfio", ""); /* the VFIO driver's own node says nothing */
+    if (m->vendor != NULL)
+        write_pci_device(root, 1, "0x8086\n", "0x1237\n");
+    for (int i = 0; i < 4; i++) {
+        char path[64];
+        if (m->vendor != NULL)
+            write_pci_device(root, 4 + i, m->vendor, m->device);
+        /* NOLINTNEXTLINE(clang-diagnostic-format-nonliteral) */
+        if (m->node != NULL && snprintf(path, sizeof path, m->node, i) > 0)
+            write_below(root, path, "");
+    }
+}
+
+/* With chips libtpu sees the environment as it is; without, a topology to compile for. */
+static void a_topology_is_faked_only_without_chips(void **state)
 {
     (void)state;
-    static const char *const names[] = {"TPU_SKIP_MDS_QUERY", "TPU_ACCELERATOR_TYPE",
-                                        "TPU_WORKER_HOSTNAMES", "TPU_WORKER_ID",
-                                        "ALLOW_MULTIPLE_LIBTPU_LOAD"};
-    enum { NAMES = sizeof names / sizeof *names };
-    support_fake fake, other;
-    if (pjrt__on_tpu_machine()) {
-        print_message("this is a TPU machine\n");
-        skip();
+    for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) {
+        const machine *m = &machines[i];
+        char root[PATH_MAX];
+        support_fake fake;
+        support_new_folder(root);
+        write_machine(root, m);
+        unset_topology();
+        setenv("TTT_SYSFS_ROOT", root, 1);
+        if (m->tpu_name != NULL)
+            setenv("TPU_NAME", m->tpu_name, 1);
+        if (pjrt__on_tpu_machine() != m->has_tpu)
+            fail_msg("%s: %s", m->name, m->has_tpu ? "no TPU found" : "taken for a TPU machine");
+        support_fake_open(&fake);
+        const char *path = support_path(fake.folder, "libtpu.so");
+        assert_int_equal(rename(fake.path, path), 0);
+        ASSERT_OK(pjrt_plugin_load(path, &fake.plugin));
+        for (int j = 0; j < TOPOLOGY_VARIABLES; j++) {
+            if ((getenv(topology_variables[j]) == NULL) != m->has_tpu)
+                fail_msg("%s: %s is %s", m->name, topology_variables[j],
+                         m->has_tpu ? "set" : "not set");
+        }
+        support_fake_remove(&fake);
+        support_remove_folder(root);
     }
-    for (int i = 0; i < NAMES; i++)
-        unsetenv(names[i]);
+    unset_topology();
+    unsetenv("TTT_SYSFS_ROOT");
+}
+
+static void a_faked_topology_keeps_what_the_user_set(void **state)
+{
+    (void)state;
+    char root[PATH_MAX];
+    support_fake fake, other;
+    support_new_folder(root);
+    setenv("TTT_SYSFS_ROOT", root, 1);
+    unset_topology();
     support_fake_open(&other);
     ASSERT_OK(load(&other));
-    for (int i = 0; i < NAMES; i++)
-        assert_null(getenv(names[i])); /* other plugins are none of this */
+    for (int i = 0; i < TOPOLOGY_VARIABLES; i++)
+        assert_null(getenv(topology_variables[i])); /* only libtpu needs a topology */
     support_fake_remove(&other);
     support_fake_open(&fake);
     const char *path = support_path(fake.folder, "libtpu.so");
     assert_int_equal(rename(fake.path, path), 0);
     setenv("TPU_WORKER_ID", "7", 1);
     ASSERT_OK(pjrt_plugin_load(path, &fake.plugin));
-    for (int i = 0; i < NAMES; i++)
-        assert_non_null(getenv(names[i]));
+    for (int i = 0; i < TOPOLOGY_VARIABLES; i++)
+        assert_non_null(getenv(topology_variables[i]));
     assert_string_equal(getenv("TPU_SKIP_MDS_QUERY"), "1");
     assert_string_equal(getenv("ALLOW_MULTIPLE_LIBTPU_LOAD"), "1");
     assert_string_equal(getenv("TPU_WORKER_ID"), "7");
     support_fake_remove(&fake);
+    support_remove_folder(root);
+    unset_topology();
+    unsetenv("TTT_SYSFS_ROOT");
 }
 
 static void files_that_are_no_plugins_are_refused(void **state)
@@ -464,7 +568,8 @@ int main(void)
         cmocka_unit_test(attributes_of_every_kind_arrive),
         cmocka_unit_test(unknown_extensions_are_kept_and_passed),
         cmocka_unit_test(a_failed_start_is_final),
-        cmocka_unit_test(libtpu_is_told_what_machine_this_is),
+        cmocka_unit_test(a_topology_is_faked_only_without_chips),
+        cmocka_unit_test(a_faked_topology_keeps_what_the_user_set),
         cmocka_unit_test(files_that_are_no_plugins_are_refused),
         cmocka_unit_test(the_hash_is_that_of_the_file),
         cmocka_unit_test(a_file_that_is_gone_has_no_hash),

@@ -5,8 +5,7 @@
 
 #include <stdlib.h>
 
-/* ---- donation wishes --------------------------------------------------------------------------
- */
+/* ---- donation wishes ---- */
 
 /* `wanted`: one '1' or '0' an argument; "" none asks; "?" not known. */
 static void check(const char *text, const char *wanted)
@@ -138,8 +137,7 @@ static void text_that_breaks_off_is_no_danger(void **state)
     }
 }
 
-/* ---- argument shapes --------------------------------------------------------------------------
- */
+/* ---- argument shapes ---- */
 
 static pjrt_status *arguments(const char *bytes, size_t size, bool with_config, pjrt_shape **shapes,
                               int *count)
