@@ -4,19 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char call[] = "runtime";
-
-static bool is_cpu(pjrt_plugin *plugin)
-{
-    const char *path = pjrt_plugin_path(plugin), *slash = strrchr(path, '/');
-    return strstr(slash == NULL ? path : slash, "cpu") != NULL;
-}
-
-static bool is_tpu(pjrt_plugin *plugin)
-{
-    const char *path = pjrt_plugin_path(plugin), *slash = strrchr(path, '/');
-    return strstr(slash == NULL ? path : slash, "tpu") != NULL;
-}
+static const char where[] = "runtime";
 
 /* Plugins know that a key did not come, the world whose fault that is. */
 static pjrt_status *explain_loss(ttt_job *job, pjrt_status *st)
@@ -28,26 +16,47 @@ static pjrt_status *explain_loss(ttt_job *job, pjrt_status *st)
     return lost;
 }
 
+static bool is_platform(const ttt_devices *devices, const char *platform)
+{
+    return strcmp(pjrt_client_platform(devices->client), platform) == 0;
+}
+
+static pjrt_status *create_client(pjrt_plugin *plugin, const pjrt_client_options *options,
+                                  ttt_devices *devices)
+{
+    return explain_loss(devices->job, pjrt_client_create(plugin, options, &devices->client));
+}
+
+/*
+ * Only a client can tell its platform, so the first one is created without options. It is kept
+ * unless the platform needs options: the CPU the number of virtual devices, and all but the TPU
+ * (whose hosts find each other) the other processes.
+ */
 static pjrt_status *open_client(const char *name, ttt_devices *devices)
 {
     pjrt_plugin *plugin;
     PJRT_TRY(pjrt_plugin_load(name, &plugin));
     int processes = ttt_job_size(devices->job);
     pjrt_client_options options = {0};
-    if (is_cpu(plugin) && devices->n_devices % processes != 0)
-        return PJRT_FAIL(INVALID_ARGUMENT, call,
-                         "a mesh of %d devices cannot be shared by %d processes",
+    PJRT_TRY(create_client(plugin, &options, devices));
+    bool is_cpu = is_platform(devices, "cpu");
+    if (is_cpu && devices->n_devices % processes != 0)
+        return PJRT_FAIL(INVALID_ARGUMENT, where,
+                         "a mesh of %d devices cannot be split evenly over %d processes",
                          devices->n_devices, processes);
-    /* Only the CPU plugin can be as many devices as one likes. */
-    if (is_cpu(plugin) && devices->n_devices > 1)
+    if (is_cpu && devices->n_devices > 1)
         options.cpu_devices = devices->n_devices / processes;
-    if (processes > 1 && !is_tpu(plugin)) { /* those of a TPU find each other */
+    if (processes > 1 && !is_platform(devices, "tpu")) {
         options.node_id = ttt_job_rank(devices->job);
         options.num_nodes = processes;
         options.store = ttt_job_kv(devices->job);
-        options.messenger = is_cpu(plugin) ? ttt_job_messenger(devices->job) : NULL;
+        options.messenger = is_cpu ? ttt_job_messenger(devices->job) : NULL;
     }
-    PJRT_TRY(explain_loss(devices->job, pjrt_client_create(plugin, &options, &devices->client)));
+    if (options.cpu_devices != 0 || options.num_nodes != 0) {
+        pjrt_client_free(devices->client);
+        devices->client = NULL;
+        PJRT_TRY(create_client(plugin, &options, devices));
+    }
     return ttt_kernels_register(plugin, pjrt_client_platform(devices->client), &devices->calls);
 }
 
@@ -81,12 +90,12 @@ static pjrt_status *order_all(ttt_devices *devices, global_device *all, size_t c
         }
     }
     if ((size_t)devices->n_mine != pjrt_client_num_devices(devices->client))
-        return PJRT_FAIL(INTERNAL, call, "this process has %zu devices, the job knows of %d",
+        return PJRT_FAIL(INTERNAL, where, "this process has %zu devices, the job knows of %d",
                          pjrt_client_num_devices(devices->client), devices->n_mine);
     for (int i = 0; i < devices->n_mine; i++) {
         const pjrt_device *mine = pjrt_client_device(devices->client, (size_t)i);
         if (pjrt_device_id(mine) != devices->ids[devices->first + i])
-            return PJRT_FAIL(INTERNAL, call, "the plugin's devices are not in order");
+            return PJRT_FAIL(INTERNAL, where, "the plugin's devices are not in order");
     }
     return NULL;
 }
@@ -96,11 +105,11 @@ static pjrt_status *share_all(ttt_devices *devices, const char *name)
 {
     size_t there = pjrt_client_num_global_devices(devices->client);
     if (there != (size_t)devices->n_devices)
-        return PJRT_FAIL(FAILED_PRECONDITION, call,
+        return PJRT_FAIL(FAILED_PRECONDITION, where,
                          "the mesh has %d devices, %s has %zu in %d processes: a mesh has all",
                          devices->n_devices, name, there, ttt_job_size(devices->job));
     global_device *all = calloc(there, sizeof *all);
-    pjrt_status *st = all == NULL ? PJRT_NO_MEMORY(call) : order_all(devices, all, there);
+    pjrt_status *st = all == NULL ? PJRT_NO_MEMORY(where) : order_all(devices, all, there);
     free(all);
     return st;
 }
@@ -109,7 +118,7 @@ static pjrt_status *take_first(ttt_devices *devices, const char *name)
 {
     size_t there = pjrt_client_num_devices(devices->client);
     if (there < (size_t)devices->n_devices)
-        return PJRT_FAIL(FAILED_PRECONDITION, call, "the mesh needs %d devices, %s has %zu",
+        return PJRT_FAIL(FAILED_PRECONDITION, where, "the mesh needs %d devices, %s has %zu",
                          devices->n_devices, name, there);
     devices->n_mine = devices->n_devices;
     for (int i = 0; i < devices->n_devices; i++)
@@ -125,7 +134,7 @@ static pjrt_status *open_place(ttt_devices *devices, const char *plugin)
     devices->n_devices = (int)ttt_mesh_devices(&devices->mesh);
     devices->ids = calloc((size_t)devices->n_devices, sizeof *devices->ids);
     if (devices->ids == NULL)
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     PJRT_TRY(open_client(plugin, devices));
     return devices->job == NULL ? take_first(devices, plugin) : share_all(devices, plugin);
 }
@@ -136,7 +145,7 @@ pjrt_status *ttt_devices_open_job(const char *plugin, const ttt_mesh *mesh, ttt_
     *out = NULL;
     ttt_devices *devices = calloc(1, sizeof *devices);
     if (devices == NULL)
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     if (mesh != NULL)
         devices->mesh = *mesh;
     devices->job = job;
@@ -173,7 +182,7 @@ pjrt_status *ttt_devices_cache(ttt_devices *devices, const char *folder)
 {
     char *copy = strdup(folder);
     if (copy == NULL)
-        return PJRT_NO_MEMORY(call);
+        return PJRT_NO_MEMORY(where);
     free(devices->cache);
     devices->cache = copy;
     return NULL;

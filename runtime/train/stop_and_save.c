@@ -28,7 +28,7 @@ pjrt_status *ttt__stop_and_save_new(const ttt_devices *devices, ttt__stop_and_sa
     if (v == NULL)
         return PJRT_NO_MEMORY("train");
     v->wishes = (ttt_sharded){HLO_SHAPE(HLO_S32, devices->n_devices, TTT__AGREE_COUNT),
-                              HLO_SPEC("data+fsdp+model")};
+                              HLO_SPEC("data+fsdp+time+model")};
     pjrt_status *st = compile(devices, v);
     if (st != NULL) {
         ttt__stop_and_save_free(v);

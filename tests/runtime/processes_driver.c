@@ -1,18 +1,21 @@
 /*
  * One process of a job, for tests/scripts/test_processes.py.
  *
- *     processes_driver MODE [--plugin P] [--out FILE] [--steps N] [--die RANK] [--stop RANK]
- * [--fail RANK] [world flags]
+ *     processes_driver MODE [--plugin P] [--mesh M] [--out FILE] [--steps N] [--die RANK]
+ *                      [--stop RANK] [--fail RANK] [job flags]
  *
- * meet         gatherings, broadcasts and keys, all checked
- * collectives  one program with every collective over 8 devices, however many processes they are
- * of; the results of this process's devices go to FILE.RANK sharded      the same for a program
- * that the compiler splits over a mesh steps        N collectives; process RANK of --die ends, or
- * of --stop stops, before the third
+ *     meet         gathers and keys, all checked
+ *     collectives  one program with every collective over 8 devices, for any number of processes;
+ *                  the results of this process's devices go to FILE.RANK
+ *     sharded      the same for a program that the compiler partitions over a mesh
+ *     agree        stop and save requests on mesh M: the last process's request reaches all
+ *     steps        N collectives; before the third, process RANK of --die kills itself, of --stop
+ *                  stops, of --fail fails
  *
  * Exit: 0 done, 3 with the failure on stderr.
  */
 #include "runtime/device/ttt_device.h"
+#include "runtime/train/stop_and_save.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -22,9 +25,9 @@
 #include <unistd.h>
 
 typedef struct driver {
-    const char *mode, *out, *plugin;
+    const char *mode, *out, *plugin, *mesh;
     int steps, die, stop, fail;
-    ttt_job_options world_options;
+    ttt_job_options job_options;
     ttt_job *job;
     ttt_devices *devices;
 } driver;
@@ -200,7 +203,7 @@ static pjrt_status *compile(driver *d, const char *text, pjrt_executable **exe)
     return pjrt_compile(d->devices->client, pjrt_program_text(text), &options, exe);
 }
 
-static pjrt_status *open_place(driver *d, const char *text)
+static pjrt_status *open_devices(driver *d, const char *text)
 {
     ttt_mesh mesh;
     PJRT_TRY(ttt_mesh_parse(text, &mesh));
@@ -210,7 +213,7 @@ static pjrt_status *open_place(driver *d, const char *text)
 static pjrt_status *collectives(driver *d)
 {
     pjrt_executable *exe = NULL;
-    PJRT_TRY(open_place(d, "data=8"));
+    PJRT_TRY(open_devices(d, "data=8"));
     pjrt_status *st = compile(d, collectives_program, &exe);
     for (int i = 0; i < d->steps && st == NULL; i++)
         st = run(d, exe, (int64_t[]){8, 16}, 2);
@@ -221,7 +224,7 @@ static pjrt_status *collectives(driver *d)
 static pjrt_status *steps(driver *d)
 {
     pjrt_executable *exe = NULL;
-    PJRT_TRY(open_place(d, "data=8"));
+    PJRT_TRY(open_devices(d, "data=8"));
     pjrt_status *st = compile(d, collectives_program, &exe);
     for (int i = 0; i < d->steps && st == NULL; i++) {
         if (i == 2 && ttt_job_rank(d->job) == d->die)
@@ -247,7 +250,7 @@ static pjrt_status *sharded(driver *d)
 {
     ttt_graph graph;
     ttt_program *program = NULL;
-    PJRT_TRY(open_place(d, "data=2,fsdp=2,model=2"));
+    PJRT_TRY(open_devices(d, "data=2,fsdp=2,model=2"));
     PJRT_TRY(ttt_graph_new("sharded", &d->devices->mesh, &graph));
     hlo_val x =
         ttt_graph_param(&graph, "x", HLO_SHAPE(HLO_F32, 32, 16), HLO_SPEC("data+fsdp", "model"));
@@ -262,6 +265,32 @@ static pjrt_status *sharded(driver *d)
     return st;
 }
 
+/* ---- agree -------------------------------------------------------------------------------------- */
+
+/* Only the last process asks to stop; every process must read that, on any mesh. */
+static pjrt_status *agree(driver *d)
+{
+    ttt__stop_and_save *requests = NULL;
+    ttt_array *cast = NULL;
+    PJRT_TRY(open_devices(d, d->mesh));
+    PJRT_TRY(ttt__stop_and_save_new(d->devices, &requests));
+    pjrt_status *st = NULL;
+    for (int step = 0; step < 2 && st == NULL; step++) {
+        ttt__wishes mine = {{0}}, all = {{0}};
+        if (step == 1 && ttt_job_rank(d->job) == ttt_job_size(d->job) - 1)
+            mine.of[TTT__AGREE_STOP] = 1;
+        st = ttt__stop_and_save_cast(requests, &mine, &cast);
+        if (st == NULL)
+            st = ttt__stop_and_save_read(cast, &all);
+        ttt_array_free(cast);
+        cast = NULL;
+        if (st == NULL && (all.of[TTT__AGREE_STOP] != step || all.of[TTT__AGREE_SAVE] != 0))
+            st = wrong("the agreement");
+    }
+    ttt__stop_and_save_free(requests);
+    return st;
+}
+
 /* ---- all modes ---------------------------------------------------------------------------------
  */
 
@@ -273,6 +302,8 @@ static void read_flags(driver *d, int argc, char **argv)
             d->out = value;
         else if (strcmp(flag, "--plugin") == 0)
             d->plugin = value;
+        else if (strcmp(flag, "--mesh") == 0)
+            d->mesh = value;
         else if (strcmp(flag, "--steps") == 0)
             d->steps = atoi(value);
         else if (strcmp(flag, "--die") == 0)
@@ -282,15 +313,15 @@ static void read_flags(driver *d, int argc, char **argv)
         else if (strcmp(flag, "--fail") == 0)
             d->fail = atoi(value);
         else if (strcmp(flag, "--rank") == 0)
-            d->world_options.rank = atoi(value);
+            d->job_options.rank = atoi(value);
         else if (strcmp(flag, "--processes") == 0)
-            d->world_options.processes = atoi(value);
+            d->job_options.processes = atoi(value);
         else if (strcmp(flag, "--coordinator") == 0)
-            d->world_options.coordinator = value;
+            d->job_options.coordinator = value;
         else if (strcmp(flag, "--timeout") == 0)
-            d->world_options.timeout = atof(value);
+            d->job_options.timeout = atof(value);
         else if (strcmp(flag, "--silence") == 0)
-            d->world_options.silence = atof(value);
+            d->job_options.silence = atof(value);
     }
 }
 
@@ -298,13 +329,14 @@ int main(int argc, char **argv)
 {
     driver d = {.mode = argc > 1 ? argv[1] : "",
                 .plugin = "cpu",
+                .mesh = "time=2",
                 .steps = 1,
                 .die = -1,
                 .stop = -1,
                 .fail = -1,
-                .world_options = TTT_JOB_DEFAULTS};
+                .job_options = TTT_JOB_DEFAULTS};
     read_flags(&d, argc, argv);
-    pjrt_status *st = ttt_job_open(&d.world_options, &d.job);
+    pjrt_status *st = ttt_job_open(&d.job_options, &d.job);
     if (st == NULL) {
         if (strcmp(d.mode, "meet") == 0)
             st = meet(&d);
@@ -312,6 +344,8 @@ int main(int argc, char **argv)
             st = collectives(&d);
         else if (strcmp(d.mode, "sharded") == 0)
             st = sharded(&d);
+        else if (strcmp(d.mode, "agree") == 0)
+            st = agree(&d);
         else
             st = steps(&d);
     }

@@ -88,10 +88,13 @@ static void blocks_cover_the_array(void **state)
 {
     (void)state;
     static const char *const meshes[] = {"data=2,fsdp=3,model=2", "model=2,fsdp=3,data=2",
-                                         "fsdp=3,model=4", "model=12"};
-    static const hlo_spec specs[] = {{{"fsdp", "model"}},    {{"model", "fsdp"}},  {{"data+fsdp"}},
-                                     {{NULL, "fsdp+model"}}, {{"model+data"}},     {{NULL}},
-                                     {{NULL, "data"}},       {{"data+fsdp+model"}}};
+                                         "fsdp=3,model=4",        "model=12",
+                                         "data=2,time=6",         "time=3,fsdp=2,model=2"};
+    static const hlo_spec specs[] = {{{"fsdp", "model"}},     {{"model", "fsdp"}},
+                                     {{"data+fsdp"}},         {{NULL, "fsdp+model"}},
+                                     {{"model+data"}},        {{NULL}},
+                                     {{NULL, "data"}},        {{"data+fsdp+model"}},
+                                     {{"data+fsdp", "time"}}, {{"data+fsdp+time+model"}}};
     hlo_shape shape = HLO_SHAPE(HLO_F32, 12, 24);
     for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
         for (size_t s = 0; s < sizeof specs / sizeof *specs; s++) {

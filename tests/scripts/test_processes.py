@@ -83,6 +83,24 @@ def check_equal(launch, folder):
             print(f"{mode}: {count} processes equal one")
 
 
+def check_agree(launch):
+    """A stop request of one process reaches all, also where the time axis crosses processes."""
+    for mesh in "time=2", "time=2,data=2", "data=4", "fsdp=2,time=4":
+        codes, said = finish(launch("agree", 2, "--mesh", mesh))
+        assert not any(codes), (mesh, [failure(s) for s in said])
+        print(f"agree: two processes on {mesh}")
+
+
+def check_platform(folder):
+    """The platform is what the plugin says it is, whatever its file is called."""
+    plugin = os.environ["TTT_PLUGIN_CPU"]
+    renamed = os.path.join(folder, "libtpu.so")
+    shutil.copyfile(plugin, renamed)
+    codes, said = finish([start([DRIVER, "collectives", "--plugin", renamed])])
+    assert codes == [0], failure(said[0])
+    print("platform: a CPU plugin in libtpu.so has 8 devices")
+
+
 def check_named(processes, lost, reason, but=None):
     codes, said = finish(processes)
     for i, (code, text) in enumerate(zip(codes, said)):
@@ -123,6 +141,8 @@ def tcp():
     assert not any(codes), said
     with tempfile.TemporaryDirectory() as folder:
         check_equal(by_flags, folder)
+        check_platform(folder)
+    check_agree(by_flags)
     for mode in "steps", "meet":
         for who in 2, 0:
             check_named(by_flags(mode, 4, "--steps", "9", "--die", str(who)), who, "was lost", who)

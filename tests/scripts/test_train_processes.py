@@ -272,15 +272,17 @@ def test_killed():
 
 def test_stopped():
     """A signal to any one process stops all of them at the same step, with a checkpoint."""
-    folder = fresh("stopped")
-    job = Job(4, folder, "--steps", "100000", "--save-every", "100000", "--no-eval", "--mesh", "fsdp=8")
-    check("it begins", job.wait_until(lambda: " 3/100000" in job.said(0)), [job.said(r, "err") for r in range(4)])
-    job.all[3].send_signal(signal.SIGTERM)
-    codes = job.finish()
-    check("all end well", codes == [0] * 4, (codes, [job.said(r, "err") for r in range(4)]))
-    last = losses(folder)[-1][0]
-    check("at the last step, which is saved", f"stopped at step {last}" in job.said(0) and os.path.isdir(checkpoint(folder, last)),
-          job.said(0)[-300:])
+    for processes, mesh, options in (4, "fsdp=8", CHEAP), (2, "time=2", SMALL):
+        folder = fresh("stopped-" + mesh)
+        job = Job(processes, folder, "--steps", "100000", "--save-every", "100000", "--no-eval", "--mesh", mesh,
+                  options=options)
+        check(f"{mesh}: it begins", job.wait_until(lambda: " 3/100000" in job.said(0)), [job.said(r, "err") for r in range(processes)])
+        job.all[-1].send_signal(signal.SIGTERM)
+        codes = job.finish()
+        check(f"{mesh}: all end well", codes == [0] * processes, (codes, [job.said(r, "err") for r in range(processes)]))
+        last = losses(folder)[-1][0]
+        check(f"{mesh}: at the last step, which is saved",
+              f"stopped at step {last}" in job.said(0) and os.path.isdir(checkpoint(folder, last)), job.said(0)[-300:])
 
 
 def test_wrong_use():
