@@ -29,23 +29,4 @@ typedef struct ttt_scan_args {
     float epsilon;
 } ttt_scan_args;
 
-/* ttt_conv_step. One filter, or two that look back on the same. */
-typedef struct ttt_conv_args {
-    const void *x; /* act */
-    void *tail;    /* [batch, width - 1, channels], act or f32 */
-    const float *weight[2], *bias[2];
-    void *y[2]; /* act */
-    int32_t filters, batch, channels, width;
-    int32_t act_bf16, tail_bf16;
-} ttt_conv_args;
-
-/* ttt_gate_step. */
-typedef struct ttt_gate_args {
-    const void *z, *gate; /* act */
-    const float *scale, *bias;
-    void *y; /* act */
-    int32_t channels, act_bf16;
-    float epsilon;
-} ttt_gate_args;
-
 #endif

@@ -198,77 +198,13 @@ static XLA_FFI_Error *scan(XLA_FFI_CallFrame *frame)
     return frame_result(&f);
 }
 
-/* ---- the small ones ----------------------------------------------------------------------------
- */
-
-static XLA_FFI_Error *conv(XLA_FFI_CallFrame *frame)
-{
-    if (frame_is_question(frame))
-        return NULL;
-    frame_reader f = {.frame = frame, .target = "ttt_conv_step"};
-    int64_t filters = frame->args.size == 6 ? 2 : 1;
-    frame_counts(&f, 2 + 2 * filters, 1 + filters);
-    int64_t batch = frame_dim(&f, 0, 0), channels = frame_dim(&f, 0, 1);
-    int64_t width = frame_dim(&f, 1, 1) + 1;
-    int act, tail;
-    ttt_conv_args a = {.filters = (int32_t)filters};
-    a.x = frame_array(&f, FRAME_OPERAND, 0, "x", FRAME_F32 | FRAME_BF16,
-                      FRAME_SHAPE(batch, channels), &act);
-    a.tail = in_place(&f, 1, filters, "tail", FRAME_F32 | FRAME_BF16,
-                      FRAME_SHAPE(batch, width - 1, channels), &tail);
-    for (int64_t i = 0; i < filters; i++) {
-        a.weight[i] = frame_array(&f, FRAME_OPERAND, 2 + 2 * i, "weight", FRAME_F32,
-                                  FRAME_SHAPE(channels, 1, width), NULL);
-        a.bias[i] = frame_array(&f, FRAME_OPERAND, 3 + 2 * i, "bias", FRAME_F32,
-                                FRAME_SHAPE(channels), NULL);
-        a.y[i] = frame_array(&f, FRAME_RESULT, i, "y", act, FRAME_SHAPE(batch, channels), NULL);
-    }
-    if (f.error[0] == 0 && (channels > INT_MAX / width || batch > INT_MAX / width / (channels + 1)))
-        frame_fail(&f, "%lld sequences of %lld channels are too many", (long long)batch,
-                   (long long)channels);
-    a.batch = (int32_t)batch;
-    a.channels = (int32_t)channels;
-    a.width = (int32_t)width;
-    a.act_bf16 = act == FRAME_BF16;
-    a.tail_bf16 = tail == FRAME_BF16;
-    const cuda_kernel *kernel =
-        choose(&f, CUDA_CONV, 0, width, 0, 0, "convolutions 2, 3 and 4 wide");
-    int64_t across = (channels + TTT_CONV_THREADS - 1) / TTT_CONV_THREADS;
-    launch(&f, kernel, across * ((batch + TTT_CONV_ROWS - 1) / TTT_CONV_ROWS), &a);
-    return frame_result(&f);
-}
-
-static XLA_FFI_Error *gate(XLA_FFI_CallFrame *frame)
-{
-    if (frame_is_question(frame))
-        return NULL;
-    frame_reader f = {.frame = frame, .target = "ttt_gate_step"};
-    frame_counts(&f, 4, 1);
-    int64_t batch = frame_dim(&f, 0, 0), channels = frame_dim(&f, 0, 1);
-    int act;
-    frame_shape rows = FRAME_SHAPE(batch, channels), norm = FRAME_SHAPE(channels);
-    ttt_gate_args a = {.epsilon = frame_f32(&f, "epsilon")};
-    a.z = frame_array(&f, FRAME_OPERAND, 0, "z", FRAME_F32 | FRAME_BF16, rows, &act);
-    a.gate = frame_array(&f, FRAME_OPERAND, 1, "gate", act, rows, NULL);
-    a.scale = frame_array(&f, FRAME_OPERAND, 2, "scale", FRAME_F32, norm, NULL);
-    a.bias = frame_array(&f, FRAME_OPERAND, 3, "bias", FRAME_F32, norm, NULL);
-    a.y = frame_array(&f, FRAME_RESULT, 0, "y", act, rows, NULL);
-    a.act_bf16 = act == FRAME_BF16;
-    const cuda_kernel *kernel = choose(&f, CUDA_GATE, 0, 0, 0, channels, "up to 8192 channels");
-    a.channels = (int32_t)channels;
-    if (f.error[0] == 0 && batch > INT_MAX / (channels + 1))
-        frame_fail(&f, "%lld sequences are too many", (long long)batch);
-    launch(&f, kernel, batch, &a);
-    return frame_result(&f);
-}
-
 /* ---- the list ----------------------------------------------------------------------------------
  */
 
 const ttt_kernel *ttt_kernels_cuda(size_t *count, const char **why)
 {
-    static XLA_FFI_Handler *const handlers[] = {step, scan, conv, gate};
-    static const char *const targets[] = {"ttt_step", "ttt_scan", "ttt_conv_step", "ttt_gate_step"};
+    static XLA_FFI_Handler *const handlers[] = {step, scan};
+    static const char *const targets[] = {"ttt_step", "ttt_scan"};
     static ttt_kernel list[sizeof targets / sizeof *targets];
     *count = sizeof list / sizeof *list;
     *why = NULL;

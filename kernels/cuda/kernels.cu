@@ -1,7 +1,6 @@
 /* All kernels of the CUDA handlers, by the names that plan.c lists. */
 #include "kernels/cuda/scan_linear.h"
 #include "kernels/cuda/scan_mlp.h"
-#include "kernels/cuda/small.h"
 #include "kernels/cuda/step_linear.h"
 #include "kernels/cuda/step_mlp.h"
 
@@ -63,20 +62,3 @@ SCAN_MLPS(64, 16, cluster, TTT_SCAN_MLP_PARTS)
 SCAN_MLPS(96, 16, cluster, TTT_SCAN_MLP_PARTS)
 SCAN_MLPS(128, 16, cluster, TTT_SCAN_MLP_PARTS)
 SCAN_MLPS(64, 64, cluster, TTT_SCAN_MLP_PARTS)
-
-#define CONV(width)                                                     \
-    KERNEL(TTT_CONV_THREADS, 1) ttt_conv_##width(const ttt_conv_args a) \
-    {                                                                   \
-        conv_step<width>(a);                                            \
-    }
-CONV(2)
-CONV(3)
-CONV(4)
-
-#define GATE(channels)                                                     \
-    KERNEL(TTT_GATE_THREADS, 1) ttt_gate_##channels(const ttt_gate_args a) \
-    {                                                                      \
-        gate_step<channels>(a);                                            \
-    }
-GATE(2048)
-GATE(8192)

@@ -13,8 +13,6 @@
 typedef enum cuda_operation {
     CUDA_STEP,
     CUDA_SCAN,
-    CUDA_CONV,
-    CUDA_GATE,
 } cuda_operation;
 
 typedef struct cuda_kernel {

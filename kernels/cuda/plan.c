@@ -36,16 +36,6 @@
     }
 #define SCAN_MLPS(d, t, where, blocks) \
     SCAN_MLP(d, t, bf16, 1, where, blocks), SCAN_MLP(d, t, exact, 3, where, blocks)
-#define CONV(width)                                                         \
-    {                                                                       \
-        .name = "ttt_conv_" #width, .operation = CUDA_CONV, .lanes = width, \
-        .threads = TTT_CONV_THREADS, .parts = 1                             \
-    }
-#define GATE(channels)                                                           \
-    {                                                                            \
-        .name = "ttt_gate_" #channels, .operation = CUDA_GATE, .most = channels, \
-        .threads = TTT_GATE_THREADS, .parts = 1, .shared = TTT_GATE_SHARED       \
-    }
 
 /* clang-format off: a line for each size */
 static const cuda_kernel kernels[] = {
@@ -63,11 +53,6 @@ static const cuda_kernel kernels[] = {
     SCAN_MLPS(96, 16, cluster, TTT_SCAN_MLP_PARTS),
     SCAN_MLPS(128, 16, cluster, TTT_SCAN_MLP_PARTS),
     SCAN_MLPS(64, 64, cluster, TTT_SCAN_MLP_PARTS),
-    CONV(2),
-    CONV(3),
-    CONV(4),
-    GATE(2048),
-    GATE(8192),
 };
 /* clang-format on */
 

@@ -64,11 +64,4 @@
           3 * (t) * (TTT_SCAN_STRIDE(TTT_SCAN_MLP_OWN(d, parts)) + TTT_SCAN_STRIDE(d)) + \
           (t)*TTT_SCAN_STRIDE(t) + (t) + TTT_SCAN_MLP_OWN(d, parts) + (d)))
 
-/* ---- the small ones ---------------------------------------------------------------------------
- */
-#define TTT_CONV_THREADS 128
-#define TTT_CONV_ROWS 8 /* sequences of a block */
-#define TTT_GATE_THREADS 256
-#define TTT_GATE_SHARED (4 * 2 * TTT_GATE_THREADS / 32)
-
 #endif

@@ -75,11 +75,6 @@ static known_kernel kernels[] = {
     KNOWN_SCANS(64),
     KNOWN_SCANS(96),
     KNOWN_SCANS(128),
-    KNOWN(ttt_conv_2, ttt_conv_args),
-    KNOWN(ttt_conv_3, ttt_conv_args),
-    KNOWN(ttt_conv_4, ttt_conv_args),
-    KNOWN(ttt_gate_2048, ttt_gate_args),
-    KNOWN(ttt_gate_8192, ttt_gate_args),
 };
 
 /* ---- the driver --------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 
 #include "tests/kernels/cuda_frame.h"
 #include "tests/kernels/cuda_scan.h"
-#include "tests/kernels/cuda_small.h"
 #include "tests/kernels/cuda_step.h"
 #include "tests/kernels/fake_cuda.h"
 
@@ -158,40 +157,6 @@ static void scans_go_to_their_kernels(void **)
                 std::string::npos);
 }
 
-static void small_ones_go_to_their_kernels(void **)
-{
-    conv_bench conv(2, 9, 160, 4, true, false);
-    stored before = conv.tail;
-    test_frame f;
-    f.operand(type_of(conv.x), conv.x.data(), {9, 160});
-    f.operand(type_of(conv.tail), conv.tail.data(), {9, 3, 160});
-    for (int i = 0; i < 2; i++) {
-        f.operand(XLA_FFI_DataType_F32, conv.weight[i].data(), {160, 1, 4});
-        f.operand(XLA_FFI_DataType_F32, conv.bias[i].data(), {160});
-        f.result(type_of(conv.y[i]), conv.y[i].data(), {9, 160});
-    }
-    f.result(type_of(conv.tail), conv.tail.data(), {9, 3, 160});
-    gpu->forget();
-    conv.name_arrays(gpu->array);
-    assert_string_equal(f.call(handler_of("ttt_conv_step")).c_str(), "");
-    assert_string_equal(gpu->error(), "");
-    assert_true(conv.check(before) < 5e-3);
-
-    gate_bench gate(3, 768, true);
-    test_frame g;
-    g.operand(type_of(gate.z), gate.z.data(), {3, 768});
-    g.operand(type_of(gate.gate), gate.gate.data(), {3, 768});
-    g.operand(XLA_FFI_DataType_F32, gate.scale.data(), {768});
-    g.operand(XLA_FFI_DataType_F32, gate.bias.data(), {768});
-    g.result(type_of(gate.y), gate.y.data(), {3, 768});
-    g.attr("epsilon", 1e-6f);
-    gpu->forget();
-    gate.name_arrays(gpu->array);
-    assert_string_equal(g.call(handler_of("ttt_gate_step")).c_str(), "");
-    assert_string_equal(gpu->error(), "");
-    assert_true(gate.check() < 5e-3);
-}
-
 /* ---- what is wrong is said ---------------------------------------------------------------------
  */
 
@@ -278,7 +243,6 @@ int main()
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_go_to_their_kernels),
         cmocka_unit_test(scans_go_to_their_kernels),
-        cmocka_unit_test(small_ones_go_to_their_kernels),
         cmocka_unit_test(wrong_calls_are_refused),
         cmocka_unit_test(other_heads_have_no_kernel),
         cmocka_unit_test(nothing_is_launched_for_nobody),
