@@ -468,13 +468,37 @@ static void test_custom_call(void **state)
     assert_main(g,
                 "    %0:2 = stablehlo.custom_call @ttt.f(%arg0, %arg1) {api_version = 4 : i32, "
                 "backend_config = {\"eps\" = 1.0e-05 : f32, \"n\" = -7 : i64, \"on\" = true, "
-                "\"text\" = \"a\\22b\"}, output_operand_aliases = "
+                "\"text\" = \"a\\22b\"}, operand_layouts = [dense<[0]> : tensor<1xindex>, "
+                "dense<[0]> : tensor<1xindex>], output_operand_aliases = "
                 "[#stablehlo.output_operand_alias<output_tuple_indices = [1], operand_index = 0, "
-                "operand_tuple_indices = []>]} : (tensor<4xf32>, tensor<4xf32>) -> "
+                "operand_tuple_indices = []>], result_layouts = [dense<[0]> : tensor<1xindex>, "
+                "dense<[0]> : tensor<1xindex>]} : (tensor<4xf32>, tensor<4xf32>) -> "
                 "(tensor<4xf32>, tensor<4xf32>)\n"
                 "    stablehlo.custom_call @ttt.log(%arg0) {api_version = 4 : i32, backend_config "
-                "= {}, has_side_effect = true} : (tensor<4xf32>) -> ()\n"
+                "= {}, has_side_effect = true, operand_layouts = [dense<[0]> : tensor<1xindex>], "
+                "result_layouts = []} : (tensor<4xf32>) -> ()\n"
                 "    return %0#0, %arg1 : tensor<4xf32>, tensor<4xf32>\n");
+}
+
+/* FFI kernels index row-major arrays: every operand and result says so, whatever its rank. */
+static void test_custom_call_layouts(void **state)
+{
+    (void)state;
+    hlo_graph *g = hlo_graph_new("layouts");
+    hlo_val in[2] = {hlo_param(g, "x", HLO_SHAPE(HLO_F32, 2, 3, 4)),
+                     hlo_param(g, "n", HLO_SCALAR(HLO_S32))};
+    hlo_val out[2];
+    hlo_shape shapes[2] = {HLO_SCALAR(HLO_F32), HLO_SHAPE(HLO_BF16, 5, 6)};
+    hlo_custom_call(g, &(hlo_custom_call_options){.target = "f"}, in, 2, shapes, out, 2);
+    hlo_result(g, "a", out[0]);
+    hlo_result(g, "b", out[1]);
+    char *text = write_text(g, NULL);
+    assert_has(text, "operand_layouts = [dense<[2, 1, 0]> : tensor<3xindex>, "
+                     "dense<> : tensor<0xindex>]");
+    assert_has(text, "result_layouts = [dense<> : tensor<0xindex>, "
+                     "dense<[1, 0]> : tensor<2xindex>]");
+    free(text);
+    hlo_graph_free(g);
 }
 
 static void log_step(hlo_graph *g, void *ctx, hlo_val step, const hlo_val *carry, const hlo_val *x,
@@ -993,6 +1017,7 @@ int main(void)
         cmocka_unit_test(test_call_gradient),
         cmocka_unit_test(test_nested_calls),
         cmocka_unit_test(test_custom_call),
+        cmocka_unit_test(test_custom_call_layouts),
         cmocka_unit_test(test_effect_in_a_dead_loop),
         cmocka_unit_test(test_barrier),
         cmocka_unit_test(test_scan),
