@@ -30,8 +30,7 @@ typedef struct hlo_portable {
     size_t cap_list;
 } hlo_portable;
 
-/* ---- types and attributes, by their numbers ----------------------------------------------------
- */
+/* ---- types and attributes, by their numbers ---- */
 
 uint32_t hlo__vhlo_element(hlo_portable *p, hlo_type type);
 uint32_t hlo__vhlo_type(hlo_portable *p, const hlo_shape *shape);
@@ -77,8 +76,7 @@ uint32_t hlo__gspmd_sharding(hlo_portable *p, const hlo_spec *spec, int rank); /
 uint32_t hlo__unknown_location(hlo_portable *p);
 uint32_t hlo__named_location(hlo_portable *p, const char *name);
 
-/* ---- operations --------------------------------------------------------------------------------
- */
+/* ---- operations ---- */
 
 typedef struct hlo_portable_op {
     const char *dialect, *name;

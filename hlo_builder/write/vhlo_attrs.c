@@ -51,8 +51,7 @@ static uint32_t builtin_type(hlo_portable *p)
     return hlo__bytecode_type(&p->bytecode, "builtin", &p->scratch);
 }
 
-/* ---- types -------------------------------------------------------------------------------------
- */
+/* ---- types ---- */
 
 uint32_t hlo__vhlo_element(hlo_portable *p, hlo_type type)
 {
@@ -130,8 +129,7 @@ uint32_t hlo__vhlo_no_type(hlo_portable *p)
     return vhlo_type(p);
 }
 
-/* ---- attributes --------------------------------------------------------------------------------
- */
+/* ---- attributes ---- */
 
 uint32_t hlo__vhlo_string(hlo_portable *p, const char *string)
 {
@@ -224,8 +222,7 @@ uint32_t hlo__vhlo_alias(hlo_portable *p, int result, int operand)
     return vhlo_attr(p);
 }
 
-/* ---- arrays of numbers -------------------------------------------------------------------------
- */
+/* ---- arrays of numbers ---- */
 
 static hlo_text *begin_tensor_of(hlo_portable *p, uint32_t type, size_t size)
 {
@@ -360,8 +357,7 @@ uint32_t hlo__vhlo_number(hlo_portable *p, hlo_type type, double value)
     return hlo__vhlo_constant(p, &HLO_SCALAR(type), &a);
 }
 
-/* ---- MLIR's and Shardy's own -------------------------------------------------------------------
- */
+/* ---- MLIR's and Shardy's own ---- */
 
 uint32_t hlo__builtin_string(hlo_portable *p, const char *string)
 {

@@ -7,8 +7,7 @@
 
 #include <stdio.h>
 
-/* ---- small forms -------------------------------------------------------------------------------
- */
+/* ---- small forms ---- */
 
 /* Functions that have been given an accuracy in 1.9 and 1.10; 0 for the others. */
 static int accuracy_since(hlo_op op)
@@ -116,8 +115,7 @@ static void put_pad(hlo_portable *p, const hlo_node *node)
     put_as(p, node, false, attrs, 3);
 }
 
-/* ---- small regions -----------------------------------------------------------------------------
- */
+/* ---- small regions ---- */
 
 /* An operation on scalars with one result, whose number is returned. */
 static uint32_t put_scalar_op(hlo_portable *p, const char *name, const uint32_t *attrs, int n_attrs,
@@ -199,8 +197,7 @@ static void put_comparator(hlo_portable *p, const hlo_node *node, bool descendin
     hlo__end_region(p, around);
 }
 
-/* ---- reductions, products, gather, sort --------------------------------------------------------
- */
+/* ---- reductions, products, gather, sort ---- */
 
 static void put_reduce(hlo_portable *p, const hlo_node *node)
 {
@@ -345,8 +342,7 @@ static void put_random_bits(hlo_portable *p, const hlo_node *node)
     put_as(p, node, false, &algorithm, 1);
 }
 
-/* ---- control -----------------------------------------------------------------------------------
- */
+/* ---- control ---- */
 
 static void put_while(hlo_portable *p, const hlo_node *node)
 {
@@ -462,8 +458,7 @@ static void put_custom_call(hlo_portable *p, const hlo_node *node)
     put_custom(p, node, &call);
 }
 
-/* ---- many devices ------------------------------------------------------------------------------
- */
+/* ---- many devices ---- */
 
 /* Collectives are between partitions: that needs a channel, and device numbers that are global. */
 static void put_collective(hlo_portable *p, const hlo_node *node)
@@ -624,8 +619,7 @@ static void put_manual(hlo_portable *p, const hlo_node *node)
     }
 }
 
-/* ---- which is which ----------------------------------------------------------------------------
- */
+/* ---- which is which ---- */
 
 int hlo__version_of(const hlo_node *node, bool gspmd)
 {

@@ -1,8 +1,7 @@
 /* The text of each operation. What is common to all, the line and its location, is write.c's. */
 #include "hlo_builder/write/write.h"
 
-/* ---- small forms -------------------------------------------------------------------------------
- */
+/* ---- small forms ---- */
 
 /* "stablehlo.name %1, %2" */
 static void put_call(hlo_writer *w, const hlo_node *node)
@@ -157,8 +156,7 @@ static void write_concat(hlo_writer *w, const hlo_node *node)
     hlo__put_signature(w, node);
 }
 
-/* ---- reductions and products -------------------------------------------------------------------
- */
+/* ---- reductions and products ---- */
 
 static const char *reducer(int64_t kind)
 {
@@ -218,8 +216,7 @@ static void write_conv(hlo_writer *w, const hlo_node *node)
     hlo__put_signature(w, node);
 }
 
-/* ---- gather, scatter, sort, random -------------------------------------------------------------
- */
+/* ---- gather, scatter, sort, random ---- */
 
 /* "\"stablehlo.name\"(%1, %2)" */
 static void put_generic(hlo_writer *w, const hlo_node *node)
@@ -392,8 +389,7 @@ static void write_random_bits(hlo_writer *w, const hlo_node *node)
     hlo__put_signature(w, node);
 }
 
-/* ---- control -----------------------------------------------------------------------------------
- */
+/* ---- control ---- */
 
 static void write_while(hlo_writer *w, const hlo_node *node)
 {
@@ -551,8 +547,7 @@ static void write_row_major(hlo_writer *w, const hlo_node *node)
     hlo__put_signature(w, node);
 }
 
-/* ---- many devices ------------------------------------------------------------------------------
- */
+/* ---- many devices ---- */
 
 /* "name = dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>" */
 static void put_id_rows(hlo_writer *w, const char *name, const hlo_collective_attrs *a)
@@ -643,8 +638,7 @@ static void write_manual(hlo_writer *w, const hlo_node *node)
     hlo__put_signature(w, node);
 }
 
-/* ---- which is which ----------------------------------------------------------------------------
- */
+/* ---- which is which ---- */
 
 static void write_control(hlo_writer *w, const hlo_node *node)
 {

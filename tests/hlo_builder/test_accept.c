@@ -11,8 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- programs ----------------------------------------------------------------------------------
- */
+/* ---- programs ---- */
 
 static void build_elementwise(hlo_graph *g)
 {
@@ -237,8 +236,7 @@ static char *write_artifact(size_t index, int minor, size_t *size)
     return written(g, index, hlo_write_portable(g, &options, size));
 }
 
-/* ---- tests -------------------------------------------------------------------------------------
- */
+/* ---- tests ---- */
 
 static void text_is_as_the_golden_files_have_it(void **state)
 {

@@ -72,8 +72,7 @@ static hlo_val vector(hlo_graph *g, const char *name)
     return hlo_param(g, name, HLO_SHAPE(HLO_F32, 4));
 }
 
-/* ---- modules -----------------------------------------------------------------------------------
- */
+/* ---- modules ---- */
 
 static hlo_graph *small_graph(void)
 {
@@ -187,8 +186,7 @@ static void test_dead_code(void **state)
                    "    return %0 : tensor<4xf32>\n");
 }
 
-/* ---- numbers -----------------------------------------------------------------------------------
- */
+/* ---- numbers ---- */
 
 static void assert_number(hlo_type type, double value, const char *expected)
 {
@@ -253,8 +251,7 @@ static void test_arrays(void **state)
     assert_array(HLO_SHAPE(HLO_F32, 0, 2), NULL, "dense<> : tensor<0x2xf32>");
 }
 
-/* ---- control -----------------------------------------------------------------------------------
- */
+/* ---- control ---- */
 
 static hlo_val below_ten(hlo_graph *g, void *ctx, const hlo_val *in)
 {
@@ -425,8 +422,7 @@ static void test_nested_calls(void **state)
     hlo_graph_free(g);
 }
 
-/* ---- custom calls ------------------------------------------------------------------------------
- */
+/* ---- custom calls ---- */
 
 static void custom_rule(hlo_graph *g, void *ctx, const hlo_val *in, int n_in, const hlo_val *out,
                         const hlo_val *d_out, int n_out, hlo_val *d_in)
@@ -537,8 +533,7 @@ static void test_barrier(void **state)
                    "    return %0#1 : tensor<4xf32>\n");
 }
 
-/* ---- scans -------------------------------------------------------------------------------------
- */
+/* ---- scans ---- */
 
 /* Two carries, the second of which nothing needs; two outputs. ctx: a value from outside. */
 static void scan_step(hlo_graph *g, void *ctx, hlo_val step, const hlo_val *carry, const hlo_val *x,
@@ -653,8 +648,7 @@ static void test_scan_unroll(void **state)
     hlo_graph_free(g);
 }
 
-/* ---- shardings and donation --------------------------------------------------------------------
- */
+/* ---- shardings and donation ---- */
 
 static hlo_graph *sharded_graph(bool with_mesh)
 {
@@ -775,8 +769,7 @@ static void test_shard_gradient(void **state)
     hlo_graph_free(g);
 }
 
-/* ---- misuse ------------------------------------------------------------------------------------
- */
+/* ---- misuse ---- */
 
 static void test_nothing_to_write(void **state)
 {
