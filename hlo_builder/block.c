@@ -72,8 +72,7 @@ void hlo__end_block(hlo_graph *g, hlo_block *block, const hlo_val *results, int 
     g->current = block->parent; /* also after an error, so that callers unwind as they came */
 }
 
-/* ---- closing -----------------------------------------------------------------------------------
- */
+/* ---- closing ---- */
 
 typedef struct closing {
     hlo_graph *g;
@@ -177,8 +176,7 @@ hlo_val *hlo__close(hlo_graph *g, hlo_block *block, int *n)
     return c.captured;
 }
 
-/* ---- copying -----------------------------------------------------------------------------------
- */
+/* ---- copying ---- */
 
 bool hlo__map_init(hlo_graph *g, hlo_map *map)
 {

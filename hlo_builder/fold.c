@@ -19,8 +19,7 @@ char hlo__type_kind(hlo_type type)
     }
 }
 
-/* ---- numbers of a type -------------------------------------------------------------------------
- */
+/* ---- numbers of a type ---- */
 
 /* To `precision` bits, the last of them no less than 2^lowest; beyond `largest` is infinity. */
 static double round_to(double value, int precision, int lowest, double largest)
@@ -129,8 +128,7 @@ hlo_number hlo__read_number(hlo_type type, const void *bytes)
     }
 }
 
-/* ---- operations --------------------------------------------------------------------------------
- */
+/* ---- operations ---- */
 
 static double sign_of(double x)
 {

@@ -6,8 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- memory ------------------------------------------------------------------------------------
- */
+/* ---- memory ---- */
 
 /* Bytes of the arena that are asked for at once. Builds with sanitizers set it to 1: then every
  * allocation has bounds that they watch, and can fail by itself. */
@@ -153,8 +152,7 @@ const char *hlo__intern(hlo_graph *g, const char *text)
     return *slot;
 }
 
-/* ---- life and errors ---------------------------------------------------------------------------
- */
+/* ---- life and errors ---- */
 
 hlo_graph *hlo_graph_new(const char *name)
 {
@@ -270,8 +268,7 @@ const char *hlo__graph_name(const hlo_graph *g)
     return g->name;
 }
 
-/* ---- scopes ------------------------------------------------------------------------------------
- */
+/* ---- scopes ---- */
 
 void hlo_scope_push(hlo_graph *g, const char *format, ...)
 {
@@ -301,8 +298,7 @@ void hlo_scope_pop(hlo_graph *g)
         g->scope = g->scopes[--g->n_scopes];
 }
 
-/* ---- values ------------------------------------------------------------------------------------
- */
+/* ---- values ---- */
 
 hlo_val hlo__handle(const hlo_graph *g, const hlo_value *v)
 {
@@ -399,8 +395,7 @@ hlo_value *hlo__new_value(hlo_graph *g, hlo_node *node, int index, const hlo_sha
     return value;
 }
 
-/* ---- nodes -------------------------------------------------------------------------------------
- */
+/* ---- nodes ---- */
 
 static bool mergeable(const hlo_node *n)
 {
@@ -546,8 +541,7 @@ hlo_type hlo__gradient_sum_type(const hlo_graph *g, hlo_type type)
     return g->f32_gradient_sums && (type == HLO_BF16 || type == HLO_F16) ? HLO_F32 : type;
 }
 
-/* ---- arguments and results ---------------------------------------------------------------------
- */
+/* ---- arguments and results ---- */
 
 static hlo_io *add_io(hlo_graph *g, hlo_io **list, size_t *n, size_t *capacity, const char *name,
                       hlo_value *value)

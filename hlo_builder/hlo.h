@@ -26,13 +26,16 @@
  *    with the scope, the operation and its operands; every later call does nothing and returns the
  *    null value, so the caller checks once, at the end. Running out of memory is such an error.
  *  - A hlo_val is a small handle into one graph, good as long as the graph. A null or foreign one
- * is an error of the graph it is given to, never a crash.
+ *    is an error of the graph it is given to, never a crash.
  *  - Element types are never converted in silence: operands of one operation have one type.
  *  - Elementwise operations on arrays of different shapes broadcast as NumPy does: trailing
  *    dimensions are lined up, and a dimension of 1, or one that is not there, is repeated.
  *  - Nothing prints, exits or aborts. A graph is used by one thread at a time.
  *
- * It does not evaluate programs, and it is no compiler: what a backend does better is left to it.
+ * It does not evaluate programs, and it is not a compiler: XLA fuses and schedules.
+ *
+ * "Library surface" below marks functions that no graph of model/ uses. They are supported and
+ * tested like the rest.
  */
 #ifndef HLO_BUILDER_HLO_H
 #define HLO_BUILDER_HLO_H
@@ -41,8 +44,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* ---- types, shapes, values ---------------------------------------------------------------------
- */
+/* ---- types, shapes, values ---- */
 
 /* X(name, StableHLO spelling, bits, kind): f float, s signed, u unsigned, p predicate. */
 #define HLO_TYPES(X)         \
@@ -100,8 +102,7 @@ typedef struct hlo_val {
     uint32_t graph; /* serial number of the graph it belongs to */
 } hlo_val;
 
-/* ---- the graph ---------------------------------------------------------------------------------
- */
+/* ---- the graph ---- */
 
 typedef struct hlo_graph hlo_graph;
 
@@ -114,13 +115,13 @@ typedef enum hlo_error_code {
 
 typedef struct hlo_error {
     hlo_error_code code;
-    char
-        message[512]; /* "block.3/ttt: dot_general: contracting 64 and 32 (f32[2,64], f32[32,4])" */
+    /* "block.3/ttt: dot_general: contracting 64 and 32 (f32[2,64], f32[32,4])" */
+    char message[512];
 } hlo_error;
 
 hlo_graph *hlo_graph_new(const char *name); /* NULL when out of memory */
 void hlo_graph_free(hlo_graph *g);
-const hlo_error *hlo_graph_error(const hlo_graph *g); /* NULL while all is well */
+const hlo_error *hlo_graph_error(const hlo_graph *g); /* NULL if there is none */
 /* Lets code built on this one fail in the same way. The first error wins. */
 void hlo_fail(hlo_graph *g, hlo_error_code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -142,8 +143,9 @@ void hlo_result(hlo_graph *g, const char *name, hlo_val v);
 /* The argument's memory may hold result number `result`: the argument is dead after a run. */
 void hlo_donate(hlo_graph *g, hlo_val param, int result);
 
-/* ---- constants ---------------------------------------------------------------------------------
- */
+/* ---- constants ---- */
+
+/* Library surface: constant. */
 
 hlo_val hlo_scalar(hlo_graph *g, hlo_type type, double value);
 hlo_val hlo_scalar_int(hlo_graph *g, hlo_type type, int64_t value); /* exact above 2^53 */
@@ -155,8 +157,9 @@ hlo_val hlo_zeros_like(hlo_graph *g, hlo_val v);
 hlo_val hlo_constant(hlo_graph *g, hlo_shape shape, const void *data);
 hlo_val hlo_iota(hlo_graph *g, hlo_shape shape, int dim);
 
-/* ---- elementwise -------------------------------------------------------------------------------
- */
+/* ---- elementwise ---- */
+
+/* Library surface: sign, ceil, pow, or, shift_left, erf, clamp. */
 
 /* X(function, StableHLO name) */
 #define HLO_UNARY_OPS(X)              \
@@ -208,8 +211,9 @@ hlo_val hlo_clamp(hlo_graph *g, hlo_val low, hlo_val x, hlo_val high);
 hlo_val hlo_convert(hlo_graph *g, hlo_val x, hlo_type type); /* x itself when it has that type */
 hlo_val hlo_bitcast(hlo_graph *g, hlo_val x, hlo_type type); /* same number of bits */
 
-/* ---- shape -------------------------------------------------------------------------------------
- */
+/* ---- shape ---- */
+
+/* Library surface: reverse, slice (graphs use slice_dim). */
 
 /* Dimension i of x becomes dimension dims.d[i] of the result; the others are repeated. */
 hlo_val hlo_broadcast(hlo_graph *g, hlo_val x, hlo_dims result, hlo_dims dims);
@@ -230,14 +234,15 @@ hlo_val hlo_update_index(hlo_graph *g, hlo_val x, int dim, hlo_val index, hlo_va
 /* Negative padding cuts off; `interior` goes between elements. */
 hlo_val hlo_pad(hlo_graph *g, hlo_val x, hlo_val value, hlo_dims low, hlo_dims high,
                 hlo_dims interior);
-/* x moved by so many places along `dim`, to later ones or, by a negative number, to earlier ones;
- * what comes in is zero. */
+/* x shifted by `by` positions along `dim`: to higher indices, or to lower ones if negative. Filled
+ * with zeros. */
 hlo_val hlo_shift(hlo_graph *g, hlo_val x, int dim, int64_t by);
 hlo_val hlo_concat(hlo_graph *g, const hlo_val *parts, int n, int dim);
 hlo_val hlo_stack(hlo_graph *g, const hlo_val *parts, int n, int dim); /* along a new dimension */
 
-/* ---- reductions --------------------------------------------------------------------------------
- */
+/* ---- reductions ---- */
+
+/* Library surface: argmax. */
 
 typedef enum hlo_reduce_kind {
     HLO_REDUCE_ADD,
@@ -257,8 +262,9 @@ hlo_val hlo_reduce_keep(hlo_graph *g, hlo_reduce_kind kind, hlo_val x, hlo_dims 
 hlo_val hlo_cumsum(hlo_graph *g, hlo_val x, int dim);
 hlo_val hlo_argmax(hlo_graph *g, hlo_val x, int dim); /* s32; the first of equals */
 
-/* ---- products ----------------------------------------------------------------------------------
- */
+/* ---- products ---- */
+
+/* Library surface: conv1d (graphs use causal_conv). */
 
 typedef enum hlo_precision {
     HLO_PRECISION_DEFAULT,
@@ -291,8 +297,9 @@ hlo_val hlo_conv1d(hlo_graph *g, hlo_val x, hlo_val w, const hlo_conv_options *o
 /* Each channel by itself, each time from itself and the width - 1 before; w [width, channels]. */
 hlo_val hlo_causal_conv(hlo_graph *g, hlo_val x, hlo_val w);
 
-/* ---- gather, scatter, sort, random -------------------------------------------------------------
- */
+/* ---- gather, scatter, sort, random ---- */
+
+/* Library surface: all but take. */
 
 typedef struct hlo_gather_dims {
     hlo_dims offset;    /* of the result: where the window's dimensions are */
@@ -304,7 +311,7 @@ typedef struct hlo_gather_dims {
 
 hlo_val hlo_gather(hlo_graph *g, hlo_val x, hlo_val indices, const hlo_gather_dims *dims,
                    hlo_dims window);
-/* x plus the updates at their places; where several meet they add up. */
+/* x with the updates added at `indices`; updates of the same element add up. */
 hlo_val hlo_scatter_add(hlo_graph *g, hlo_val x, hlo_val indices, hlo_val updates,
                         const hlo_gather_dims *dims);
 /* Rows of `table` [rows, …] by integer indices of any shape: an embedding. */
@@ -312,15 +319,16 @@ hlo_val hlo_take(hlo_graph *g, hlo_val table, hlo_val indices);
 
 /* Sorts along `dim` by the first key; the other arrays follow it. Stable. NaN sorts as largest. */
 void hlo_sort(hlo_graph *g, const hlo_val *arrays, int n, int dim, bool descending, hlo_val *out);
-/* The k largest along the last dimension, and their places (s32). */
+/* The k largest along the last dimension, and their indices (s32). */
 void hlo_top_k(hlo_graph *g, hlo_val x, int64_t k, hlo_val *values, hlo_val *indices);
 /* Random bits of an unsigned type by threefry; state is u64[2], and the next state is returned. */
 hlo_val hlo_random_bits(hlo_graph *g, hlo_val state, hlo_shape shape, hlo_val *next_state);
 /* Uniform in [0, 1), of a float shape, made from random bits. */
 hlo_val hlo_random_uniform(hlo_graph *g, hlo_val state, hlo_shape shape, hlo_val *next_state);
 
-/* ---- control -----------------------------------------------------------------------------------
- */
+/* ---- control ---- */
+
+/* Library surface: while, case, call, composite, barrier. */
 
 /*
  * Bodies are built by callbacks, which add operations as usual. They may use values from outside.
@@ -376,19 +384,20 @@ typedef struct hlo_custom_call_options {
     hlo_vjp_rule vjp; /* NULL: asking for a gradient is an error */
     void *vjp_ctx;    /* must live as long as the graph */
 } hlo_custom_call_options;
-/* An XLA FFI call (API version 4). */
+/* An XLA FFI call (API version 4). All operands and results are row-major: FFI handlers receive
+ * dimensions but no layouts. */
 void hlo_custom_call(hlo_graph *g, const hlo_custom_call_options *options, const hlo_val *in,
                      int n_in, const hlo_shape *shapes, hlo_val *out, int n_out);
 
-/* x, with a wish that it be laid out in memory as its shape reads, the last dimension innermost: a
- * compiler that spreads another choice over what comes before or after stops here. Rank 1 or more.
- * Left out of portable artifacts. */
+/* x with a row-major layout constraint: layouts chosen by the compiler do not propagate past it.
+ * Rank 1 or more. Left out of portable artifacts. */
 hlo_val hlo_row_major(hlo_graph *g, hlo_val x);
-/* Keeps the compiler from moving or merging computations across this place. */
+/* stablehlo.optimization_barrier: the compiler moves or merges no computation across it. */
 void hlo_barrier(hlo_graph *g, const hlo_val *in, int n, hlo_val *out);
 
-/* ---- collectives for explicit SPMD, inside hlo_manual -------------------------------------------
- */
+/* ---- collectives for explicit SPMD, inside hlo_manual ---- */
+
+/* Library surface: all of them. */
 
 /* Groups of device numbers, n_groups rows of group_size. */
 typedef struct hlo_groups {
@@ -402,8 +411,7 @@ hlo_val hlo_reduce_scatter(hlo_graph *g, hlo_val x, int dim, hlo_groups groups);
 hlo_val hlo_collective_permute(hlo_graph *g, hlo_val x, const int64_t (*pairs)[2], int n_pairs);
 hlo_val hlo_partition_id(hlo_graph *g); /* u32 */
 
-/* ---- gradients ---------------------------------------------------------------------------------
- */
+/* ---- gradients ---- */
 
 /* d loss / d wrt[i] into out[i], each of wrt[i]'s shape. `loss` is a float scalar. Works through
  * everything with a gradient, its own results included: gradients of gradients. Constants cannot be
@@ -420,8 +428,7 @@ void hlo_custom_vjp(hlo_graph *g, hlo_body body, hlo_vjp_rule rule, void *ctx, c
 /* Sums of gradients are made in f32 when they are of a shorter type; off by default. */
 void hlo_set_f32_gradient_sums(hlo_graph *g, bool on);
 
-/* ---- scan and rematerialisation ----------------------------------------------------------------
- */
+/* ---- scan and rematerialisation ---- */
 
 /* What the backward pass keeps of the forward pass; the rest it computes again. */
 typedef enum hlo_save {
@@ -465,8 +472,7 @@ void hlo_scan(hlo_graph *g, hlo_scan_body body, void *ctx, hlo_val *carry, int n
 void hlo_remat(hlo_graph *g, hlo_body body, void *ctx, hlo_save save, const hlo_val *in, int n_in,
                hlo_val *out, int n_out);
 
-/* ---- sharding ----------------------------------------------------------------------------------
- */
+/* ---- sharding ---- */
 
 enum { HLO_MAX_AXES = 6 };
 
@@ -484,17 +490,18 @@ typedef struct hlo_spec {
 
 void hlo_shard_param(hlo_graph *g, hlo_val param, hlo_spec spec);
 void hlo_shard_result(hlo_graph *g, int result, hlo_spec spec);
-/* How many pieces axes, "data+fsdp", cut a dimension into: 1 for NULL and with no mesh. */
+/* Number of shards of a dimension split over axes such as "data+fsdp": 1 for NULL or no mesh. */
 int64_t hlo_axes_size(hlo_graph *g, const char *axes);
-/* x with a wish for where it lives. */
+/* x with a sharding constraint. */
 hlo_val hlo_shard(hlo_graph *g, hlo_val x, hlo_spec spec);
-/* `body` is written for one device: it sees its own pieces, as the specs cut them, and moves data
- * by collectives alone. Shardy only. */
+/* Like JAX's shard_map: `body` is written for one device. It sees that device's shards, as the
+ * specs split them, and moves data only by collectives. Shardy only. Library surface. */
 void hlo_manual(hlo_graph *g, hlo_body body, void *ctx, const hlo_val *in, const hlo_spec *in_specs,
                 int n_in, hlo_val *out, const hlo_spec *out_specs, int n_out);
 
-/* ---- networks ----------------------------------------------------------------------------------
- */
+/* ---- networks ---- */
+
+/* Library surface: log_softmax. */
 
 /* Norms are over the last dimension and computed in f32 whatever x is; the result is x's type. */
 hlo_val hlo_layer_norm(hlo_graph *g, hlo_val x, hlo_val scale, hlo_val bias, double epsilon);
@@ -510,8 +517,7 @@ hlo_val hlo_silu(hlo_graph *g, hlo_val x);
  * (i, i + dim / 2), or with `interleaved` (2 i, 2 i + 1). */
 hlo_val hlo_rope(hlo_graph *g, hlo_val x, hlo_val positions, double theta, bool interleaved);
 
-/* ---- writing -----------------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 
 typedef struct hlo_write_options {
     bool gspmd;        /* shardings as mhlo.sharding attributes instead of Shardy's */

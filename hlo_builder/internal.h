@@ -112,8 +112,7 @@ struct hlo_block {
     hlo_block *next_in_graph;
 };
 
-/* ---- attributes --------------------------------------------------------------------------------
- */
+/* ---- attributes ---- */
 
 typedef struct hlo_constant_attrs {
     int64_t splat; /* one number for all elements: `integer` for integer types, else `real` */
@@ -184,8 +183,7 @@ typedef struct hlo_manual_attrs {
 /* A type, a rank in range, no negative dimension, and no more elements than fit an int64. */
 bool hlo__shape_ok(const hlo_shape *shape);
 
-/* ---- memory, errors, identity ------------------------------------------------------------------
- */
+/* ---- memory, errors, identity ---- */
 
 /* Zeroed memory of the graph; NULL, and an error, when there is none. */
 void *hlo__alloc(hlo_graph *g, size_t size);
@@ -212,8 +210,7 @@ hlo_val hlo__handle(const hlo_graph *g, const hlo_value *v); /* null for NULL */
 /* A number no node is marked with yet. */
 uint32_t hlo__new_mark(hlo_graph *g);
 
-/* ---- adding nodes ------------------------------------------------------------------------------
- */
+/* ---- adding nodes ---- */
 
 /*
  * Adds a node to the current block. An equal one there already (same operation, operands and
@@ -234,8 +231,7 @@ hlo_val hlo__out(const hlo_node *node, int index); /* null for NULL */
 /* The constant that v is everywhere, if it is one (a splat, also through broadcasts). */
 bool hlo__is_splat(const hlo_graph *g, hlo_val v, double *value);
 
-/* ---- blocks ------------------------------------------------------------------------------------
- */
+/* ---- blocks ---- */
 
 /* Opens a block inside the current one and makes it current; then parameters are added and the body
  * built. hlo__end_block makes the previous one current again and sets the results. */
@@ -277,8 +273,7 @@ bool hlo__clone_mapped(hlo_graph *g, const hlo_node *node, hlo_map *map);
 void hlo__inline_mapped(hlo_graph *g, const hlo_block *block, const hlo_val *args, hlo_map *map,
                         hlo_val *results);
 
-/* ---- gradients ---------------------------------------------------------------------------------
- */
+/* ---- gradients ---- */
 
 /*
  * The rule of an op: given the node and the gradients of its results (null: zero), fills in those
@@ -316,8 +311,7 @@ bool hlo__append_outs(hlo_graph *g, hlo_node *node, const hlo_shape *shapes, int
 /* Sums of gradients of that type are kept in this one. */
 hlo_type hlo__gradient_sum_type(const hlo_graph *g, hlo_type type);
 
-/* ---- lowering and writing ----------------------------------------------------------------------
- */
+/* ---- lowering and writing ---- */
 
 /*
  * A copy of @main and the functions it calls in terms of what StableHLO has: scans are whiles,

@@ -181,8 +181,7 @@ void hlo__vjp_shard(hlo_graph *g, const hlo_node *node, const hlo_val *d_out, co
         d_in[0] = hlo_shard(g, d_out[0], *(const hlo_spec *)node->attrs);
 }
 
-/* ---- regions written for one device ------------------------------------------------------------
- */
+/* ---- regions written for one device ---- */
 
 /* The shape of one device's piece, or of the whole that such pieces make up. */
 static bool resize(hlo_graph *g, const hlo_spec *spec, bool cut, hlo_shape *shape, hlo_spec *clean)

@@ -14,8 +14,7 @@ static hlo_val d_where(hlo_graph *g, hlo_val pred, hlo_val d)
     return hlo_select(g, pred, d, hlo_like(g, d, 0));
 }
 
-/* ---- unary -------------------------------------------------------------------------------------
- */
+/* ---- unary ---- */
 
 /* Those whose derivative is best had from the result y. */
 static hlo_val d_by_result(hlo_graph *g, hlo_op op, hlo_val x, hlo_val y, hlo_val d)
@@ -81,8 +80,7 @@ void hlo__vjp_erf(hlo_graph *g, const hlo_node *node, const hlo_val *d_out, cons
     d_in[0] = hlo_mul(g, d_out[0], hlo_mul(g, bell, hlo_like(g, x, M_2_SQRTPI)));
 }
 
-/* ---- binary ------------------------------------------------------------------------------------
- */
+/* ---- binary ---- */
 
 /* d to `a` where it is chosen over `b`, half of it where they are equal. */
 static hlo_val d_extreme(hlo_graph *g, hlo_compare_kind chosen, hlo_val a, hlo_val b, hlo_val d)
@@ -172,8 +170,7 @@ void hlo__vjp_binary(hlo_graph *g, const hlo_node *node, const hlo_val *d_out, c
         d_in[1] = d_right(g, node->op, a, b, hlo__out(node, 0), d_out[0]);
 }
 
-/* ---- the others --------------------------------------------------------------------------------
- */
+/* ---- the others ---- */
 
 void hlo__vjp_select(hlo_graph *g, const hlo_node *node, const hlo_val *d_out, const bool *wanted,
                      hlo_val *d_in)

@@ -47,8 +47,7 @@ static void add_inlined(hlo_graph *g, hlo_op op, hlo_body body, void *ctx, const
         out[i] = hlo__out(node, i);
 }
 
-/* ---- remat -------------------------------------------------------------------------------------
- */
+/* ---- remat ---- */
 
 void hlo_remat(hlo_graph *g, hlo_body body, void *ctx, hlo_save save, const hlo_val *in, int n_in,
                hlo_val *out, int n_out)
@@ -139,8 +138,7 @@ void hlo__vjp_remat(hlo_graph *g, const hlo_node *node, const hlo_val *d_out, co
     hlo__map_free(&map);
 }
 
-/* ---- custom gradients --------------------------------------------------------------------------
- */
+/* ---- custom gradients ---- */
 
 void hlo_custom_vjp(hlo_graph *g, hlo_body body, hlo_vjp_rule rule, void *ctx, const hlo_val *in,
                     int n_in, hlo_val *out, int n_out)

@@ -27,8 +27,7 @@ static int carry_param(int i)
     return 1 + i;
 }
 
-/* ---- which carries take part -------------------------------------------------------------------
- */
+/* ---- which carries take part ---- */
 
 /* A carry has a gradient when its start has, or when a step makes it depend on something that has;
  * that may take several rounds to spread from carry to carry. */
@@ -61,8 +60,7 @@ static void find_carried(scan_back *s, const bool *wanted_params)
     }
 }
 
-/* ---- forward: stack what is needed -------------------------------------------------------------
- */
+/* ---- forward: stack what is needed ---- */
 
 static void stack_residuals(scan_back *s)
 {
@@ -97,8 +95,7 @@ static void stack_residuals(scan_back *s)
     }
 }
 
-/* ---- backward ----------------------------------------------------------------------------------
- */
+/* ---- backward ---- */
 
 /* The backward scan's lists as they are put together: start values or stacked arrays, and what
  * stands for each in the joint block. */

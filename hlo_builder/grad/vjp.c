@@ -70,8 +70,7 @@ bool hlo__differentiable(const hlo_value *v)
     return hlo_type_is_float(v->shape.type);
 }
 
-/* ---- which nodes matter ------------------------------------------------------------------------
- */
+/* ---- which nodes matter ---- */
 
 bool hlo__is_active(const hlo_value *v, uint32_t mark, const hlo_map *is_from)
 {
@@ -98,8 +97,7 @@ uint32_t hlo__mark_active(hlo_graph *g, hlo_block *block, int first, int end,
     return mark;
 }
 
-/* ---- the walk ----------------------------------------------------------------------------------
- */
+/* ---- the walk ---- */
 
 typedef struct walk {
     hlo_graph *g;
@@ -325,8 +323,7 @@ void hlo_grad(hlo_graph *g, hlo_val loss, const hlo_val *wrt, int n, hlo_val *ou
     hlo_vjp(g, &loss, &one, 1, wrt, n, out);
 }
 
-/* ---- the simplest rules ------------------------------------------------------------------------
- */
+/* ---- the simplest rules ---- */
 
 hlo_val hlo_stop_gradient(hlo_graph *g, hlo_val x)
 {

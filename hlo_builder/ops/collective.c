@@ -53,8 +53,7 @@ static hlo_value *get(hlo_graph *g, hlo_op op, hlo_val x, int *dim)
     return value;
 }
 
-/* ---- all_reduce --------------------------------------------------------------------------------
- */
+/* ---- all_reduce ---- */
 
 /* In x's own type: unlike sums on one device these travel, and the wire is what they cost. */
 hlo_val hlo_all_reduce(hlo_graph *g, hlo_reduce_kind kind, hlo_val x, hlo_groups groups)
@@ -96,8 +95,7 @@ void hlo__vjp_all_reduce(hlo_graph *g, const hlo_node *node, const hlo_val *d_ou
     }
 }
 
-/* ---- all_gather and reduce_scatter: each the other's gradient ----------------------------------
- */
+/* ---- all_gather and reduce_scatter: each the other's gradient ---- */
 
 hlo_val hlo_all_gather(hlo_graph *g, hlo_val x, int dim, hlo_groups groups)
 {
@@ -149,8 +147,7 @@ void hlo__vjp_reduce_scatter(hlo_graph *g, const hlo_node *node, const hlo_val *
         d_in[0] = hlo_all_gather(g, d_out[0], (int)attrs->dim, groups_of(attrs));
 }
 
-/* ---- collective_permute ------------------------------------------------------------------------
- */
+/* ---- collective_permute ---- */
 
 hlo_val hlo_collective_permute(hlo_graph *g, hlo_val x, const int64_t (*pairs)[2], int n_pairs)
 {

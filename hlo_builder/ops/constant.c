@@ -4,8 +4,7 @@
 
 #include <math.h>
 
-/* ---- splats ------------------------------------------------------------------------------------
- */
+/* ---- splats ---- */
 
 bool hlo__splat_of(const hlo_graph *g, hlo_val v, hlo_number *number)
 {
@@ -124,8 +123,7 @@ hlo_val hlo_zeros_like(hlo_graph *g, hlo_val v)
     return hlo_full(g, like->shape, 0);
 }
 
-/* ---- arrays ------------------------------------------------------------------------------------
- */
+/* ---- arrays ---- */
 
 hlo_val hlo_constant(hlo_graph *g, hlo_shape shape, const void *data)
 {

@@ -40,8 +40,7 @@ static bool check_counts(hlo_graph *g, hlo_op op, int n_in, int n_out, bool has_
     return !hlo__failed(g);
 }
 
-/* ---- several regions with one list of captured values ------------------------------------------
- */
+/* ---- several regions with one list of captured values ---- */
 
 typedef struct region_set {
     hlo_block **regions;
@@ -141,8 +140,7 @@ static hlo_node *add_regions(hlo_graph *g, hlo_op op, region_set *s, const hlo_v
                               s->n);
 }
 
-/* ---- while -------------------------------------------------------------------------------------
- */
+/* ---- while ---- */
 
 /* Opens a block with parameters of those shapes. */
 static hlo_block *open_block(hlo_graph *g, hlo_value *const *like, int n, hlo_val *params)
@@ -229,8 +227,7 @@ void hlo_while(hlo_graph *g, hlo_condition condition, hlo_body body, void *ctx, 
     take_outs(node, carry, n);
 }
 
-/* ---- if and case -------------------------------------------------------------------------------
- */
+/* ---- if and case ---- */
 
 static bool check_index(hlo_graph *g, hlo_val index, hlo_type type)
 {
@@ -307,8 +304,7 @@ void hlo_if(hlo_graph *g, hlo_val pred, hlo_body on_true, hlo_body on_false, voi
         add_case(g, pred, HLO_PRED, branches, 2, ctx, out, n_out);
 }
 
-/* ---- calls -------------------------------------------------------------------------------------
- */
+/* ---- calls ---- */
 
 static bool same_data(const hlo_node *a, const hlo_node *b)
 {
@@ -448,8 +444,7 @@ void hlo_composite(hlo_graph *g, const char *name, hlo_body body, void *ctx, con
     call(g, name, true, body, ctx, in, n_in, out, n_out);
 }
 
-/* ---- custom calls and barriers -----------------------------------------------------------------
- */
+/* ---- custom calls and barriers ---- */
 
 static int by_name(const void *a, const void *b)
 {
@@ -561,8 +556,7 @@ void hlo_barrier(hlo_graph *g, const hlo_val *in, int n, hlo_val *out)
     take_outs(hlo__add(g, HLO_OP_BARRIER, in, n, shapes, n, NULL, 0), out, n);
 }
 
-/* ---- gradients ---------------------------------------------------------------------------------
- */
+/* ---- gradients ---- */
 
 /* The gradient of a region: what goes into the block that computes it. */
 typedef struct region_vjp {

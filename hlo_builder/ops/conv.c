@@ -50,9 +50,9 @@ hlo_val hlo_conv1d(hlo_graph *g, hlo_val x, hlo_val w, const hlo_conv_options *o
     return hlo__add1(g, HLO_OP_CONV, in, 2, shape, &o, sizeof o);
 }
 
-/* ---- gradient ----------------------------------------------------------------------------------
- * Both gradients are convolutions again, so that gradients of gradients stay of the same size.
- */
+/* ---- gradient ---- */
+
+/* Both gradients are convolutions again, so that gradients of gradients stay of the same size. */
 
 /* By x: d convolved with w turned round in time, the channels of each group changing places. */
 static hlo_val vjp_x(hlo_graph *g, const hlo_node *node, hlo_val d)
@@ -97,8 +97,7 @@ void hlo__vjp_conv(hlo_graph *g, const hlo_node *node, const hlo_val *d_out, con
         d_in[1] = vjp_w(g, node, d_out[0]);
 }
 
-/* ---- causal ------------------------------------------------------------------------------------
- */
+/* ---- causal ---- */
 
 /*
  * One shifted multiply for each element of the width instead of a convolution with as many groups

@@ -3,8 +3,7 @@
 
 #include <stdio.h>
 
-/* ---- dot_general -------------------------------------------------------------------------------
- */
+/* ---- dot_general ---- */
 
 static bool number_wider_or_equal(hlo_type to, hlo_type from)
 {
@@ -222,8 +221,7 @@ hlo_val hlo_matmul(hlo_graph *g, hlo_val a, hlo_val b)
     return hlo_dot(g, a, b, &o);
 }
 
-/* ---- einsum ------------------------------------------------------------------------------------
- */
+/* ---- einsum ---- */
 
 /* One dimension list of a spec: a letter a dimension. */
 typedef struct letters {

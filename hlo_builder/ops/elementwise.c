@@ -10,8 +10,7 @@
 
 static const hlo_val null_value;
 
-/* ---- types -------------------------------------------------------------------------------------
- */
+/* ---- types ---- */
 
 /* The kinds of element types that an operation takes, as hlo__type_kind tells them. */
 static const char *kinds_of(hlo_op op)
@@ -71,8 +70,7 @@ static bool check_types(hlo_graph *g, hlo_op op, const hlo_val *in, int n, int f
     return true;
 }
 
-/* ---- broadcasting ------------------------------------------------------------------------------
- */
+/* ---- broadcasting ---- */
 
 /* The shape all operands broadcast to; false when they do not go together. */
 static bool common_dims(hlo_graph *g, hlo_op op, const hlo_val *in, int n, hlo_dims *dims)
@@ -109,8 +107,7 @@ static hlo_val add_broadcast(hlo_graph *g, hlo_op op, const hlo_val *in, int n, 
     return hlo__add1(g, op, full, n, hlo__shape_with(type, dims), attrs, attrs_size);
 }
 
-/* ---- unary -------------------------------------------------------------------------------------
- */
+/* ---- unary ---- */
 
 static hlo_val unary(hlo_graph *g, hlo_op op, hlo_val x)
 {
@@ -136,8 +133,7 @@ hlo_val hlo_erf(hlo_graph *g, hlo_val x)
     return unary(g, HLO_OP_ERF, x);
 }
 
-/* ---- binary ------------------------------------------------------------------------------------
- */
+/* ---- binary ---- */
 
 /* Whether `op` with this number on its right gives its left operand. (For a float -0, adding 0
  * makes 0 of it: that much is let go.) */
@@ -197,8 +193,7 @@ static hlo_val binary(hlo_graph *g, hlo_op op, hlo_val a, hlo_val b)
 HLO_BINARY_OPS(DEFINE_BINARY)
 #undef DEFINE_BINARY
 
-/* ---- comparing and choosing --------------------------------------------------------------------
- */
+/* ---- comparing and choosing ---- */
 
 hlo_val hlo_compare(hlo_graph *g, hlo_compare_kind kind, hlo_val a, hlo_val b)
 {
@@ -262,8 +257,7 @@ hlo_val hlo_clamp(hlo_graph *g, hlo_val low, hlo_val x, hlo_val high)
     return add_broadcast(g, HLO_OP_CLAMP, in, 3, type, &dims, NULL, 0);
 }
 
-/* ---- other types -------------------------------------------------------------------------------
- */
+/* ---- other types ---- */
 
 hlo_val hlo_convert(hlo_graph *g, hlo_val x, hlo_type type)
 {

@@ -187,8 +187,7 @@ hlo_val hlo_scatter_add(hlo_graph *g, hlo_val x, hlo_val indices, hlo_val update
                        type);
 }
 
-/* ---- gradients ---------------------------------------------------------------------------------
- */
+/* ---- gradients ---- */
 
 /* The largest number of an integer type, as far as an int64 goes. */
 static int64_t type_max(hlo_type type)
@@ -262,8 +261,7 @@ void hlo__vjp_scatter_add(hlo_graph *g, const hlo_node *node, const hlo_val *d_o
     }
 }
 
-/* ---- rows of a table ---------------------------------------------------------------------------
- */
+/* ---- rows of a table ---- */
 
 hlo_val hlo_take(hlo_graph *g, hlo_val table, hlo_val indices)
 {

@@ -10,8 +10,7 @@ hlo_value *hlo__known(const hlo_graph *g, hlo_val v)
     return g->values[v.id - 1];
 }
 
-/* ---- building ----------------------------------------------------------------------------------
- */
+/* ---- building ---- */
 
 static bool allocate(hlo_graph *g, hlo_joint *j, const hlo_block *body, const bool *wanted)
 {
@@ -78,8 +77,7 @@ void hlo__joint_build(hlo_graph *g, hlo_joint *j, const hlo_block *body, const b
     g->current = j->block->parent;
 }
 
-/* ---- splitting ---------------------------------------------------------------------------------
- */
+/* ---- splitting ---- */
 
 /* Costs next to nothing to compute again, so nothing is worth saving. */
 static bool is_free(hlo_op op)
@@ -221,8 +219,7 @@ void hlo__joint_split(hlo_joint *j, hlo_save save, int first_invariant)
     free(s.invariant);
 }
 
-/* ---- the two bodies ----------------------------------------------------------------------------
- */
+/* ---- the two bodies ---- */
 
 hlo_block *hlo__joint_forward(hlo_joint *j, const bool *extra, int n_extra)
 {

@@ -39,8 +39,7 @@ static hlo_val leave(hlo_graph *g, hlo_val result)
     return hlo__failed(g) ? (hlo_val){0} : result;
 }
 
-/* ---- norms -------------------------------------------------------------------------------------
- */
+/* ---- norms ---- */
 
 /* A scale or bias: of x's type or the wide one, and x's shape when broadcast. */
 static hlo_val coefficient(hlo_graph *g, hlo_val x, hlo_val c, const char *name)
@@ -111,8 +110,7 @@ hlo_val hlo_rms_norm(hlo_graph *g, hlo_val x, hlo_val scale, double epsilon)
     return leave(g, hlo_convert(g, y, type));
 }
 
-/* ---- softmax -----------------------------------------------------------------------------------
- */
+/* ---- softmax ---- */
 
 /* x less its maximum along `dims`, so that no exponential overflows. Softmaxes do not depend on
  * what is subtracted, so no gradient flows through it. */
@@ -193,8 +191,7 @@ hlo_val hlo_log_softmax(hlo_graph *g, hlo_val x, int dim)
     return along(g, "log_softmax", x, dim, log_softmax_body, log_softmax_rule);
 }
 
-/* ---- cross entropy -----------------------------------------------------------------------------
- */
+/* ---- cross entropy ---- */
 
 /* A value of each row, ready to broadcast against the logits. */
 static hlo_val column(hlo_graph *g, hlo_val x)
@@ -275,9 +272,9 @@ hlo_val hlo_cross_entropy(hlo_graph *g, hlo_val logits, hlo_val labels)
     return leave(g, out[0]);
 }
 
-/* ---- activations -------------------------------------------------------------------------------
- * Both keep nothing but x, and compute the rest again backwards.
- */
+/* ---- activations ---- */
+
+/* Both keep nothing but x, and compute the rest again backwards. */
 
 /* tanh(sqrt(2 / pi) (x + 0.044715 x^3)), and the derivative of its argument by x. */
 static hlo_val gelu_tanh(hlo_graph *g, hlo_val x, hlo_val *slope)
@@ -350,8 +347,7 @@ hlo_val hlo_silu(hlo_graph *g, hlo_val x)
     return activation(g, "silu", x, silu_body, silu_rule);
 }
 
-/* ---- rotary embedding --------------------------------------------------------------------------
- */
+/* ---- rotary embedding ---- */
 
 /* Whether positions are [time] or [..., time] for x [..., time, heads, dim]. */
 static bool positions_fit(const hlo_shape *x, const hlo_shape *p)

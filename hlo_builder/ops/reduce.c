@@ -109,8 +109,7 @@ hlo_val hlo_reduce_keep(hlo_graph *g, hlo_reduce_kind kind, hlo_val x, hlo_dims 
     return hlo_reshape(g, hlo_reduce(g, kind, x, dims), kept);
 }
 
-/* ---- cumulative sums and products --------------------------------------------------------------
- */
+/* ---- cumulative sums and products ---- */
 
 hlo_val hlo__shift(hlo_graph *g, hlo_val x, int dim, int64_t by, double fill)
 {
@@ -175,8 +174,7 @@ hlo_val hlo_argmax(hlo_graph *g, hlo_val x, int dim)
     return hlo_reduce(g, HLO_REDUCE_MIN, place, dims);
 }
 
-/* ---- gradient ----------------------------------------------------------------------------------
- */
+/* ---- gradient ---- */
 
 /* d of a reduction's result, repeated along the reduced dimensions. */
 static hlo_val spread(hlo_graph *g, hlo_val d, const hlo_value *x, const hlo_dims *reduced)

@@ -7,8 +7,7 @@
  */
 #include "hlo_builder/ops/scan.h"
 
-/* ---- the node ----------------------------------------------------------------------------------
- */
+/* ---- the node ---- */
 
 hlo_shape hlo__stacked_shape(hlo_graph *g, const hlo_shape *slice, int64_t length)
 {
@@ -44,8 +43,7 @@ hlo_node *hlo__make_scan(hlo_graph *g, hlo_block *body, const hlo_scan_attrs *at
                               1);
 }
 
-/* ---- building ----------------------------------------------------------------------------------
- */
+/* ---- building ---- */
 
 /* One hlo_scan, or one level of it. */
 typedef struct scan_call {
@@ -211,8 +209,7 @@ static void build_nothing(hlo_graph *g, const scan_call *c, hlo_val *carry, cons
     }
 }
 
-/* ---- checkpoint levels -------------------------------------------------------------------------
- */
+/* ---- checkpoint levels ---- */
 
 /* The body of the outer scan: one group. */
 static void group_body(hlo_graph *g, void *ctx, hlo_val group, const hlo_val *carry,
@@ -320,8 +317,7 @@ static void build_scan(hlo_graph *g, const scan_call *c, hlo_val *carry, const h
     }
 }
 
-/* ---- the public call ---------------------------------------------------------------------------
- */
+/* ---- the public call ---- */
 
 static bool find_length(hlo_graph *g, const hlo_val *inputs, int n, int64_t given, int64_t *length)
 {

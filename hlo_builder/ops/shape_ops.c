@@ -12,8 +12,7 @@ static const hlo_val null_value;
 /* Anything larger is a mistake, and would overflow sums. */
 static const int64_t far = INT64_C(1) << 60;
 
-/* ---- checks ------------------------------------------------------------------------------------
- */
+/* ---- checks ---- */
 
 static bool fail(hlo_graph *g, hlo_op op, hlo_val x, const char *words)
 {
@@ -68,8 +67,7 @@ static bool shape_fits(hlo_graph *g, hlo_op op, hlo_val x, const hlo_shape *shap
            fail(g, op, x, "the result has a negative dimension or too many elements");
 }
 
-/* ---- broadcast ---------------------------------------------------------------------------------
- */
+/* ---- broadcast ---- */
 
 static bool check_broadcast(hlo_graph *g, hlo_val x, const hlo_shape *shape, const hlo_dims *result,
                             hlo_dims *dims)
@@ -163,8 +161,7 @@ void hlo__vjp_broadcast(hlo_graph *g, const hlo_node *node, const hlo_val *d_out
     d_in[0] = hlo_reshape(g, hlo_transpose(g, d, order), hlo__dims_of(x));
 }
 
-/* ---- reshape, transpose, reverse ---------------------------------------------------------------
- */
+/* ---- reshape, transpose, reverse ---- */
 
 /* Fills in the dimension given as -1. */
 static bool infer_dim(hlo_graph *g, hlo_val x, int64_t elements, hlo_dims *dims)
@@ -273,8 +270,7 @@ void hlo__vjp_reverse(hlo_graph *g, const hlo_node *node, const hlo_val *d_out, 
         d_in[0] = hlo_reverse(g, d_out[0], ((const hlo_dims_attrs *)node->attrs)->dims);
 }
 
-/* ---- slice -------------------------------------------------------------------------------------
- */
+/* ---- slice ---- */
 
 hlo_val hlo_slice(hlo_graph *g, hlo_val x, hlo_dims start, hlo_dims limit, hlo_dims stride)
 {
@@ -337,8 +333,7 @@ void hlo__vjp_slice(hlo_graph *g, const hlo_node *node, const hlo_val *d_out, co
         d_in[0] = hlo_pad(g, d_out[0], hlo_like(g, d_out[0], 0), attrs->start, high, interior);
 }
 
-/* ---- slices at places known only at run time ---------------------------------------------------
- */
+/* ---- slices at places known only at run time ---- */
 
 enum { MAX_DYNAMIC = HLO_MAX_RANK + 2 };
 
@@ -508,8 +503,7 @@ hlo_val hlo_update_index(hlo_graph *g, hlo_val x, int dim, hlo_val index, hlo_va
     return hlo_dynamic_update(g, x, hlo_reshape(g, update, one), starts);
 }
 
-/* ---- pad ---------------------------------------------------------------------------------------
- */
+/* ---- pad ---- */
 
 static bool padded_size(int64_t size, int64_t low, int64_t high, int64_t interior, int64_t *result)
 {
@@ -608,8 +602,7 @@ void hlo__vjp_pad(hlo_graph *g, const hlo_node *node, const hlo_val *d_out, cons
     d_in[1] = hlo_sum(g, hlo_select(g, mask, d, hlo_like(g, d, 0)), all);
 }
 
-/* ---- concatenate -------------------------------------------------------------------------------
- */
+/* ---- concatenate ---- */
 
 /* The parts' shapes put together; false, and an error, when they do not go together. */
 static bool joined_shape(hlo_graph *g, const hlo_val *parts, hlo_value *const *values, int n,

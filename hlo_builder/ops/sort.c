@@ -1,8 +1,7 @@
 /* Sorting, the k largest, and random numbers. */
 #include "hlo_builder/dims.h"
 
-/* ---- sort --------------------------------------------------------------------------------------
- */
+/* ---- sort ---- */
 
 static bool check_sort(hlo_graph *g, const hlo_val *arrays, int n, int *dim)
 {
@@ -121,8 +120,7 @@ void hlo_top_k(hlo_graph *g, hlo_val x, int64_t k, hlo_val *values, hlo_val *ind
     *indices = hlo_slice_dim(g, out[1], last, 0, k);
 }
 
-/* ---- random ------------------------------------------------------------------------------------
- */
+/* ---- random ---- */
 
 static bool is_unsigned(hlo_type type)
 {

@@ -13,8 +13,7 @@ enum {
     SECTION_PROPERTIES = 8,
 };
 
-/* ---- encodings ---------------------------------------------------------------------------------
- */
+/* ---- encodings ---- */
 
 void hlo__put_byte(hlo_text *t, unsigned char byte)
 {
@@ -62,8 +61,7 @@ void hlo__put_section(hlo_text *t, unsigned char id, const hlo_text *content)
     hlo__put_text(t, content);
 }
 
-/* ---- tables ------------------------------------------------------------------------------------
- */
+/* ---- tables ---- */
 
 static bool grow_slots(hlo_graph *g, hlo_pool *pool)
 {
@@ -171,8 +169,7 @@ uint32_t hlo__bytecode_properties(hlo_bytecode *b, const hlo_text *encoding)
     return encoding_number(b, &b->properties, (hlo_pool_entry){0}, encoding);
 }
 
-/* ---- the file ----------------------------------------------------------------------------------
- */
+/* ---- the file ---- */
 
 /* The entries in order, those of one dialect that follow each other under one heading. */
 static void put_groups(hlo_text *t, const hlo_pool *pool,

@@ -33,8 +33,7 @@ typedef struct hlo_bytecode {
     hlo_pool strings, dialects, ops, attrs, types, properties;
 } hlo_bytecode;
 
-/* ---- encodings ---------------------------------------------------------------------------------
- */
+/* ---- encodings ---- */
 
 void hlo__put_byte(hlo_text *t, unsigned char byte);
 void hlo__put_varint(hlo_text *t, uint64_t value);
@@ -43,8 +42,7 @@ void hlo__put_text(hlo_text *t, const hlo_text *content); /* fails with it */
 void hlo__put_section(hlo_text *t, unsigned char id, const hlo_text *content);
 enum { HLO_SECTION_IR = 4 };
 
-/* ---- tables ------------------------------------------------------------------------------------
- */
+/* ---- tables ---- */
 
 /* Numbers of what is put into the tables, or was there already. */
 uint32_t hlo__bytecode_string(hlo_bytecode *b, const char *string);

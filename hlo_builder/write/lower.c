@@ -52,8 +52,7 @@ static void remember_effect(hlo_lowering *l, hlo_node *node)
     l->effect = true;
 }
 
-/* ---- regions -----------------------------------------------------------------------------------
- */
+/* ---- regions ---- */
 
 static hlo_block *lower_region(hlo_lowering *l, const hlo_block *region)
 {
@@ -116,8 +115,7 @@ static hlo_node *lower_region_op(hlo_lowering *l, const hlo_node *node, const hl
     return copy;
 }
 
-/* ---- scans -------------------------------------------------------------------------------------
- */
+/* ---- scans ---- */
 
 /* The loop's operands in order: counter, carries, outputs so far, inputs, captured values. */
 typedef struct scan {
@@ -309,8 +307,7 @@ static void lower_scan(hlo_lowering *l, const hlo_node *node, const hlo_val *in)
         set_lowered(l, node->out[i], at[1 + i]);
 }
 
-/* ---- nodes -------------------------------------------------------------------------------------
- */
+/* ---- nodes ---- */
 
 static void lower_inline(hlo_lowering *l, const hlo_node *node, const hlo_val *in)
 {

@@ -87,8 +87,7 @@ static void look_at(marking *m, const hlo_value *v)
     }
 }
 
-/* ---- removing ----------------------------------------------------------------------------------
- */
+/* ---- removing ---- */
 
 static void prune_block(const marking *m, hlo_block *block);
 

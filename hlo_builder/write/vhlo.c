@@ -12,8 +12,7 @@
 /* Of StableHLO 1.x: the first and the last whose operations are known here. */
 enum { OLDEST_MINOR = 0, NEWEST_MINOR = 17 };
 
-/* ---- operations --------------------------------------------------------------------------------
- */
+/* ---- operations ---- */
 
 uint32_t *hlo__list(hlo_portable *p, size_t n)
 {
@@ -110,8 +109,7 @@ void hlo__put_return(hlo_portable *p, const char *dialect, const char *name,
                                       .n_operands = n});
 }
 
-/* ---- regions -----------------------------------------------------------------------------------
- */
+/* ---- regions ---- */
 
 /* The values of a region are numbered on from those of the region around it, all of which have
  * their numbers before any of its own: so how many there are must be known first. */
@@ -213,8 +211,7 @@ void hlo__put_region(hlo_portable *p, const hlo_block *block, hlo_value *const *
     hlo__end_region(p, around);
 }
 
-/* ---- functions ---------------------------------------------------------------------------------
- */
+/* ---- functions ---- */
 
 /* An array of dictionaries, one an argument or result; empty when all of them are. */
 static uint32_t io_attrs(hlo_portable *p, const hlo_io *io, int n, bool is_result)
@@ -281,8 +278,7 @@ static void put_function(hlo_portable *p, const char *name, bool is_main, const 
     hlo__text_free(&body);
 }
 
-/* ---- the module --------------------------------------------------------------------------------
- */
+/* ---- the module ---- */
 
 static void put_mesh(hlo_portable *p)
 {
@@ -349,8 +345,7 @@ static void put_module(hlo_portable *p, const hlo_block *block)
     hlo__text_free(&body);
 }
 
-/* ---- versions ----------------------------------------------------------------------------------
- */
+/* ---- versions ---- */
 
 /* Raises `*minor` to what the nodes of a block need; `*why` is the one that needs most. */
 static void raise_version(const hlo_portable *p, const hlo_block *block, uint32_t mark, int *minor,

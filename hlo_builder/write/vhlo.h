@@ -30,8 +30,7 @@ typedef struct hlo_portable {
     size_t cap_list;
 } hlo_portable;
 
-/* ---- types and attributes, by their numbers ----------------------------------------------------
- */
+/* ---- types and attributes, by their numbers ---- */
 
 uint32_t hlo__vhlo_element(hlo_portable *p, hlo_type type);
 uint32_t hlo__vhlo_type(hlo_portable *p, const hlo_shape *shape);
@@ -48,6 +47,8 @@ uint32_t hlo__vhlo_array(hlo_portable *p, const uint32_t *attrs, size_t n);
 uint32_t hlo__vhlo_dict(hlo_portable *p, const uint32_t (*pairs)[2], size_t n);
 uint32_t hlo__vhlo_ints(hlo_portable *p, const int64_t *numbers, int64_t n); /* tensor<n x i64> */
 uint32_t hlo__vhlo_dims(hlo_portable *p, const hlo_dims *dims);
+/* tensor<rank x index>: the dimensions from minor to major */
+uint32_t hlo__vhlo_row_major(hlo_portable *p, int rank);
 uint32_t hlo__vhlo_rows(hlo_portable *p, const int64_t *numbers, int64_t rows, int64_t columns);
 uint32_t hlo__vhlo_constant(hlo_portable *p, const hlo_shape *shape, const hlo_constant_attrs *a);
 uint32_t hlo__vhlo_number(hlo_portable *p, hlo_type type, double value); /* a scalar constant */
@@ -75,8 +76,7 @@ uint32_t hlo__gspmd_sharding(hlo_portable *p, const hlo_spec *spec, int rank); /
 uint32_t hlo__unknown_location(hlo_portable *p);
 uint32_t hlo__named_location(hlo_portable *p, const char *name);
 
-/* ---- operations --------------------------------------------------------------------------------
- */
+/* ---- operations ---- */
 
 typedef struct hlo_portable_op {
     const char *dialect, *name;

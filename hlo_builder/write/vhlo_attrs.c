@@ -18,7 +18,7 @@ enum {
     VHLO_ACCURACY_MODE = 19,
     VHLO_ACCURACY = 20,
 };
-enum { VHLO_FUNCTION_TYPE = 8, VHLO_TENSOR_TYPE = 20, VHLO_NO_TYPE = 33 };
+enum { VHLO_FUNCTION_TYPE = 8, VHLO_INDEX_TYPE = 9, VHLO_TENSOR_TYPE = 20, VHLO_NO_TYPE = 33 };
 enum { BUILTIN_DICT = 1, BUILTIN_STRING = 2, BUILTIN_INTEGER = 8 };
 enum { BUILTIN_NAME_LOCATION = 14, BUILTIN_UNKNOWN_LOCATION = 15 };
 enum { BUILTIN_INTEGER_TYPE = 0, BUILTIN_TENSOR_TYPE = 13 };
@@ -51,8 +51,7 @@ static uint32_t builtin_type(hlo_portable *p)
     return hlo__bytecode_type(&p->bytecode, "builtin", &p->scratch);
 }
 
-/* ---- types -------------------------------------------------------------------------------------
- */
+/* ---- types ---- */
 
 uint32_t hlo__vhlo_element(hlo_portable *p, hlo_type type)
 {
@@ -130,8 +129,7 @@ uint32_t hlo__vhlo_no_type(hlo_portable *p)
     return vhlo_type(p);
 }
 
-/* ---- attributes --------------------------------------------------------------------------------
- */
+/* ---- attributes ---- */
 
 uint32_t hlo__vhlo_string(hlo_portable *p, const char *string)
 {
@@ -224,16 +222,19 @@ uint32_t hlo__vhlo_alias(hlo_portable *p, int result, int operand)
     return vhlo_attr(p);
 }
 
-/* ---- arrays of numbers -------------------------------------------------------------------------
- */
+/* ---- arrays of numbers ---- */
 
-static hlo_text *begin_tensor(hlo_portable *p, const hlo_shape *shape, size_t size)
+static hlo_text *begin_tensor_of(hlo_portable *p, uint32_t type, size_t size)
 {
-    uint32_t type = hlo__vhlo_type(p, shape);
     hlo_text *t = begin(p, VHLO_TENSOR);
     hlo__put_varint(t, type);
     hlo__put_varint(t, size);
     return t;
+}
+
+static hlo_text *begin_tensor(hlo_portable *p, const hlo_shape *shape, size_t size)
+{
+    return begin_tensor_of(p, hlo__vhlo_type(p, shape), size);
 }
 
 static uint32_t int_tensor(hlo_portable *p, const hlo_shape *shape, const int64_t *numbers)
@@ -253,6 +254,17 @@ uint32_t hlo__vhlo_ints(hlo_portable *p, const int64_t *numbers, int64_t n)
 uint32_t hlo__vhlo_dims(hlo_portable *p, const hlo_dims *dims)
 {
     return hlo__vhlo_ints(p, dims->d, dims->n);
+}
+
+uint32_t hlo__vhlo_row_major(hlo_portable *p, int rank)
+{
+    begin(p, VHLO_INDEX_TYPE);
+    uint32_t index = vhlo_type(p);
+    put_tensor_type(p, VHLO_TENSOR_TYPE, &HLO_SHAPE(HLO_TYPE_NONE, rank), index);
+    hlo_text *t = begin_tensor_of(p, vhlo_type(p), (size_t)rank * sizeof(int64_t));
+    for (int64_t i = rank - 1; i >= 0; i--)
+        hlo__text_put(t, (const char *)&i, sizeof i);
+    return vhlo_attr(p);
 }
 
 uint32_t hlo__vhlo_rows(hlo_portable *p, const int64_t *numbers, int64_t rows, int64_t columns)
@@ -345,8 +357,7 @@ uint32_t hlo__vhlo_number(hlo_portable *p, hlo_type type, double value)
     return hlo__vhlo_constant(p, &HLO_SCALAR(type), &a);
 }
 
-/* ---- MLIR's and Shardy's own -------------------------------------------------------------------
- */
+/* ---- MLIR's and Shardy's own ---- */
 
 uint32_t hlo__builtin_string(hlo_portable *p, const char *string)
 {

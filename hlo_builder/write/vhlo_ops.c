@@ -7,8 +7,7 @@
 
 #include <stdio.h>
 
-/* ---- small forms -------------------------------------------------------------------------------
- */
+/* ---- small forms ---- */
 
 /* Functions that have been given an accuracy in 1.9 and 1.10; 0 for the others. */
 static int accuracy_since(hlo_op op)
@@ -116,8 +115,7 @@ static void put_pad(hlo_portable *p, const hlo_node *node)
     put_as(p, node, false, attrs, 3);
 }
 
-/* ---- small regions -----------------------------------------------------------------------------
- */
+/* ---- small regions ---- */
 
 /* An operation on scalars with one result, whose number is returned. */
 static uint32_t put_scalar_op(hlo_portable *p, const char *name, const uint32_t *attrs, int n_attrs,
@@ -199,8 +197,7 @@ static void put_comparator(hlo_portable *p, const hlo_node *node, bool descendin
     hlo__end_region(p, around);
 }
 
-/* ---- reductions, products, gather, sort --------------------------------------------------------
- */
+/* ---- reductions, products, gather, sort ---- */
 
 static void put_reduce(hlo_portable *p, const hlo_node *node)
 {
@@ -345,8 +342,7 @@ static void put_random_bits(hlo_portable *p, const hlo_node *node)
     put_as(p, node, false, &algorithm, 1);
 }
 
-/* ---- control -----------------------------------------------------------------------------------
- */
+/* ---- control ---- */
 
 static void put_while(hlo_portable *p, const hlo_node *node)
 {
@@ -404,22 +400,21 @@ typedef struct custom_call {
     int api_version;
     uint32_t config;
     bool has_side_effect;
-    uint32_t aliases;
+    uint32_t operand_layouts, aliases, result_layouts;
     uint32_t dictionary; /* as of hlo_portable_op */
 } custom_call;
 
 static void put_custom(hlo_portable *p, const hlo_node *node, const custom_call *call)
 {
-    uint32_t none = hlo__vhlo_array(p, NULL, 0);
     uint32_t attrs[8];
     attrs[0] = hlo__vhlo_enum(p, HLO_VHLO_API_VERSION, call->api_version);
     attrs[1] = call->config; /* backend_config */
     attrs[2] = hlo__vhlo_string(p, call->target);
-    attrs[3] = none; /* called_computations */
+    attrs[3] = hlo__vhlo_array(p, NULL, 0); /* called_computations */
     attrs[4] = hlo__vhlo_bool(p, call->has_side_effect);
-    attrs[5] = none; /* operand_layouts */
+    attrs[5] = call->operand_layouts;
     attrs[6] = call->aliases;
-    attrs[7] = none; /* result_layouts */
+    attrs[7] = call->result_layouts;
     hlo_portable_op op = {.name = "custom_call_v1",
                           .attrs = attrs,
                           .n_attrs = 8,
@@ -428,6 +423,18 @@ static void put_custom(hlo_portable *p, const hlo_node *node, const custom_call 
     hlo__put_node_op(p, node, op);
 }
 
+/* Row-major layouts of n arrays. */
+static uint32_t row_major_layouts(hlo_portable *p, hlo_value *const *values, int n)
+{
+    uint32_t *layouts = hlo__alloc(p->g, (size_t)(n + 1) * sizeof *layouts);
+    if (layouts == NULL)
+        return 0;
+    for (int i = 0; i < n; i++)
+        layouts[i] = hlo__vhlo_row_major(p, values[i]->shape.rank);
+    return hlo__vhlo_array(p, layouts, (size_t)n);
+}
+
+/* Layouts are explicit for the reason given in write_ops.c. */
 static void put_custom_call(hlo_portable *p, const hlo_node *node)
 {
     enum { TYPED_FFI = 4 };
@@ -445,12 +452,13 @@ static void put_custom_call(hlo_portable *p, const hlo_node *node)
     custom_call call = {.target = o->target, .api_version = TYPED_FFI};
     call.config = hlo__vhlo_dict(p, (const uint32_t(*)[2])pairs, (size_t)o->n_attrs);
     call.has_side_effect = o->has_side_effect;
+    call.operand_layouts = row_major_layouts(p, node->in, node->n_in);
     call.aliases = hlo__vhlo_array(p, aliases, (size_t)o->n_aliases);
+    call.result_layouts = row_major_layouts(p, node->out, node->n_out);
     put_custom(p, node, &call);
 }
 
-/* ---- many devices ------------------------------------------------------------------------------
- */
+/* ---- many devices ---- */
 
 /* Collectives are between partitions: that needs a channel, and device numbers that are global. */
 static void put_collective(hlo_portable *p, const hlo_node *node)
@@ -530,7 +538,7 @@ static void put_shard(hlo_portable *p, const hlo_node *node)
     pair[0][1] = hlo__gspmd_sharding(p, node->attrs, rank);
     custom_call call = {.target = "Sharding", .api_version = ORIGINAL_API};
     call.config = hlo__vhlo_string(p, "");
-    call.aliases = hlo__vhlo_array(p, NULL, 0);
+    call.operand_layouts = call.aliases = call.result_layouts = hlo__vhlo_array(p, NULL, 0);
     call.dictionary = hlo__builtin_dict(p, (const uint32_t(*)[2])pair, 1) + 1;
     put_custom(p, node, &call);
 }
@@ -611,8 +619,7 @@ static void put_manual(hlo_portable *p, const hlo_node *node)
     }
 }
 
-/* ---- which is which ----------------------------------------------------------------------------
- */
+/* ---- which is which ---- */
 
 int hlo__version_of(const hlo_node *node, bool gspmd)
 {

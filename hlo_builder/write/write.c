@@ -11,8 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- pieces ------------------------------------------------------------------------------------
- */
+/* ---- pieces ---- */
 
 void hlo__put_value(hlo_writer *w, const hlo_value *v)
 {
@@ -155,8 +154,7 @@ void hlo__begin_op(hlo_writer *w, const hlo_node *node)
     }
 }
 
-/* ---- locations ---------------------------------------------------------------------------------
- */
+/* ---- locations ---- */
 
 static size_t scope_slot(const uint32_t *slots, size_t size, const char *const *scopes,
                          const char *scope)
@@ -241,8 +239,7 @@ static void put_scope_comment(hlo_writer *w, const hlo_node *node)
         hlo__text_put(&w->text, iscntrl((unsigned char)*c) ? " " : c, 1);
 }
 
-/* ---- regions and functions ---------------------------------------------------------------------
- */
+/* ---- regions and functions ---- */
 
 void hlo__write_region(hlo_writer *w, const hlo_block *block, const char *keyword)
 {
@@ -331,8 +328,7 @@ static void write_private_function(hlo_writer *w, const char *name, const hlo_bl
     hlo__write_region(w, block, "return");
 }
 
-/* ---- @main and the module ----------------------------------------------------------------------
- */
+/* ---- @main and the module ---- */
 
 static void put_io_sharding(hlo_writer *w, const hlo_io *io)
 {

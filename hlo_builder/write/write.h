@@ -39,8 +39,7 @@ typedef struct hlo_writer {
     hlo_map function_of; /* from a function's first result to its place here plus one */
 } hlo_writer;
 
-/* ---- pieces, write.c ---------------------------------------------------------------------------
- */
+/* ---- pieces, write.c ---- */
 
 #define PUT(w, literal) hlo__text_put(&(w)->text, literal, sizeof(literal) - 1)
 static inline void hlo__put_str(hlo_writer *w, const char *words)
@@ -74,8 +73,7 @@ const char *hlo__function_name(hlo_writer *w, const hlo_node *node);
 /* A result can take the memory of one argument only, and lives where that one does. */
 bool hlo__check_donations(hlo_graph *g);
 
-/* ---- the parts ---------------------------------------------------------------------------------
- */
+/* ---- the parts ---- */
 
 /* One operation, without location and line end. */
 void hlo__write_op(hlo_writer *w, const hlo_node *node);

@@ -1,8 +1,7 @@
 /* The text of each operation. What is common to all, the line and its location, is write.c's. */
 #include "hlo_builder/write/write.h"
 
-/* ---- small forms -------------------------------------------------------------------------------
- */
+/* ---- small forms ---- */
 
 /* "stablehlo.name %1, %2" */
 static void put_call(hlo_writer *w, const hlo_node *node)
@@ -157,8 +156,7 @@ static void write_concat(hlo_writer *w, const hlo_node *node)
     hlo__put_signature(w, node);
 }
 
-/* ---- reductions and products -------------------------------------------------------------------
- */
+/* ---- reductions and products ---- */
 
 static const char *reducer(int64_t kind)
 {
@@ -218,8 +216,7 @@ static void write_conv(hlo_writer *w, const hlo_node *node)
     hlo__put_signature(w, node);
 }
 
-/* ---- gather, scatter, sort, random -------------------------------------------------------------
- */
+/* ---- gather, scatter, sort, random ---- */
 
 /* "\"stablehlo.name\"(%1, %2)" */
 static void put_generic(hlo_writer *w, const hlo_node *node)
@@ -392,8 +389,7 @@ static void write_random_bits(hlo_writer *w, const hlo_node *node)
     hlo__put_signature(w, node);
 }
 
-/* ---- control -----------------------------------------------------------------------------------
- */
+/* ---- control ---- */
 
 static void write_while(hlo_writer *w, const hlo_node *node)
 {
@@ -473,6 +469,35 @@ static void put_attr(hlo_writer *w, const hlo_attr *a)
     }
 }
 
+/* "dense<[1, 0]> : tensor<2xindex>": the dimensions from minor to major. */
+static void put_row_major(hlo_writer *w, int rank)
+{
+    PUT(w, "dense<");
+    for (int i = rank - 1; i >= 0; i--) {
+        hlo__put_str(w, i == rank - 1 ? "[" : ", ");
+        hlo__put_int(w, i);
+    }
+    hlo__put_str(w, rank > 0 ? "]> : tensor<" : "> : tensor<");
+    hlo__put_int(w, rank);
+    PUT(w, "xindex>");
+}
+
+/* "name = [layout, layout]", all row-major. */
+static void put_layouts(hlo_writer *w, const char *name, hlo_value *const *values, int n)
+{
+    hlo__put_str(w, name);
+    PUT(w, " = [");
+    for (int i = 0; i < n; i++) {
+        hlo__put_str(w, i > 0 ? ", " : "");
+        put_row_major(w, values[i]->shape.rank);
+    }
+    PUT(w, "]");
+}
+
+/*
+ * An FFI handler receives dimensions but no layouts, and kernels index row-major arrays. Without
+ * explicit layouts XLA:CUDA picks its own.
+ */
 static void write_custom_call(hlo_writer *w, const hlo_node *node)
 {
     const hlo_custom_call_options *o = node->attrs;
@@ -488,6 +513,7 @@ static void write_custom_call(hlo_writer *w, const hlo_node *node)
     PUT(w, "}");
     if (o->has_side_effect)
         PUT(w, ", has_side_effect = true");
+    put_layouts(w, ", operand_layouts", node->in, node->n_in);
     for (int i = 0; i < o->n_aliases; i++) {
         hlo__put_str(w, i == 0 ? ", output_operand_aliases = [" : ", ");
         PUT(w, "#stablehlo.output_operand_alias<output_tuple_indices = [");
@@ -498,6 +524,7 @@ static void write_custom_call(hlo_writer *w, const hlo_node *node)
         PUT(w, ", operand_tuple_indices = []>");
         hlo__put_str(w, i + 1 == o->n_aliases ? "]" : "");
     }
+    put_layouts(w, ", result_layouts", node->out, node->n_out);
     PUT(w, "}");
     hlo__put_signature(w, node);
 }
@@ -509,34 +536,18 @@ static void write_barrier(hlo_writer *w, const hlo_node *node)
     hlo__put_types(w, node->in, node->n_in);
 }
 
-/* "[dense<[1, 0]> : tensor<2xindex>]": minor to major. */
-static void put_row_major(hlo_writer *w, int rank)
-{
-    PUT(w, "[dense<[");
-    for (int i = rank - 1; i >= 0; i--) {
-        hlo__put_int(w, i);
-        hlo__put_str(w, i > 0 ? ", " : "");
-    }
-    PUT(w, "]> : tensor<");
-    hlo__put_int(w, rank);
-    PUT(w, "xindex>]");
-}
-
 static void write_row_major(hlo_writer *w, const hlo_node *node)
 {
-    int rank = node->out[0]->shape.rank;
     PUT(w, "stablehlo.custom_call @LayoutConstraint(");
     hlo__put_value(w, node->in[0]);
-    PUT(w, ") {backend_config = \"\", operand_layouts = ");
-    put_row_major(w, rank);
-    PUT(w, ", result_layouts = ");
-    put_row_major(w, rank);
+    PUT(w, ") {backend_config = \"\", ");
+    put_layouts(w, "operand_layouts", node->in, 1);
+    put_layouts(w, ", result_layouts", node->out, 1);
     PUT(w, "}");
     hlo__put_signature(w, node);
 }
 
-/* ---- many devices ------------------------------------------------------------------------------
- */
+/* ---- many devices ---- */
 
 /* "name = dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>" */
 static void put_id_rows(hlo_writer *w, const char *name, const hlo_collective_attrs *a)
@@ -627,8 +638,7 @@ static void write_manual(hlo_writer *w, const hlo_node *node)
     hlo__put_signature(w, node);
 }
 
-/* ---- which is which ----------------------------------------------------------------------------
- */
+/* ---- which is which ---- */
 
 static void write_control(hlo_writer *w, const hlo_node *node)
 {

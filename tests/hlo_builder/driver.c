@@ -19,8 +19,7 @@
 
 enum { MAX_DEVICES = 4, MAX_ARGS = 512 };
 
-/* ---- base64 ------------------------------------------------------------------------------------
- */
+/* ---- base64 ---- */
 
 static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -64,8 +63,7 @@ char *driver_encode(const unsigned char *bytes, size_t size)
     return text;
 }
 
-/* ---- the custom call ---------------------------------------------------------------------------
- */
+/* ---- the custom call ---- */
 
 static XLA_FFI_Error *scale(XLA_FFI_CallFrame *frame)
 {
@@ -87,8 +85,7 @@ static XLA_FFI_Error *scale(XLA_FFI_CallFrame *frame)
     return NULL;
 }
 
-/* ---- running -----------------------------------------------------------------------------------
- */
+/* ---- running ---- */
 
 /* One document being run. Its errors end it, not the program. */
 typedef struct run {
@@ -374,8 +371,7 @@ static void run_sets(run *r, json_t *answer)
     json_object_set_new(answer, "differences", slopes);
 }
 
-/* ---- documents ---------------------------------------------------------------------------------
- */
+/* ---- documents ---- */
 
 static json_t *op_list(const driver_graph *d)
 {

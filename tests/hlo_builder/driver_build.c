@@ -34,8 +34,7 @@ _Noreturn void driver_die(const char *format, ...)
     exit(3);
 }
 
-/* ---- reading -----------------------------------------------------------------------------------
- */
+/* ---- reading ---- */
 
 hlo_type driver_type(const char *name)
 {
@@ -141,8 +140,7 @@ static hlo_spec spec(json_t *list)
     return s;
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------
- */
+/* ---- blocks ---- */
 
 static hlo_val *slot(driver_graph *d, json_t *number)
 {
@@ -278,8 +276,7 @@ static void rule(hlo_graph *g, void *ctx, const hlo_val *in, int n_in, const hlo
     build_block(body->d, body->blocks[1], all, d_in);
 }
 
-/* ---- operations: one small function each -------------------------------------------------------
- */
+/* ---- operations: one small function each ---- */
 
 #define UNARY(name, spelling)                   \
     static void do_##name(call *c)              \
@@ -434,8 +431,7 @@ static void do_barrier(call *c)
     hlo_barrier(c->g, c->in, c->n_in, c->out);
 }
 
-/* ---- control -----------------------------------------------------------------------------------
- */
+/* ---- control ---- */
 
 static void do_while(call *c)
 {
@@ -537,8 +533,7 @@ static void do_custom_call(call *c)
     scale(c->g, 3, flag(c, "in_place"), flag(c, "has_side_effect"), c->in[0], c->out);
 }
 
-/* ---- collectives -------------------------------------------------------------------------------
- */
+/* ---- collectives ---- */
 
 static hlo_groups groups(const call *c, int64_t ids[MAX_VALUES])
 {
@@ -576,8 +571,7 @@ static void do_collective_permute(call *c)
                                        pairs.n_groups);
 }
 
-/* ---- gradients ---------------------------------------------------------------------------------
- */
+/* ---- gradients ---- */
 
 static void take_block_ops(driver_graph *d, const hlo_block *block)
 {
@@ -610,8 +604,7 @@ static void do_vjp(call *c)
     hlo_vjp(c->g, c->in, c->in + n, n, c->in + 2 * n, c->n_in - 2 * n, c->out);
 }
 
-/* ---- the table ---------------------------------------------------------------------------------
- */
+/* ---- the table ---- */
 
 typedef struct op_entry {
     const char *name;
@@ -664,8 +657,7 @@ static void build_node(driver_graph *d, json_t *node)
     bind(d, out, c.out);
 }
 
-/* ---- documents ---------------------------------------------------------------------------------
- */
+/* ---- documents ---- */
 
 static void build_mesh(driver_graph *d, json_t *mesh)
 {

@@ -4,14 +4,14 @@
  * programs. A new operation that no program here contains fails the coverage test.
  * TTT_UPDATE_GOLDEN=1 writes the golden files anew; read the difference.
  */
+#include "hlo.pb-c.h"
 #include "hlo_builder/internal.h"
 #include "tests/support/support.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- programs ----------------------------------------------------------------------------------
- */
+/* ---- programs ---- */
 
 static void build_elementwise(hlo_graph *g)
 {
@@ -236,8 +236,7 @@ static char *write_artifact(size_t index, int minor, size_t *size)
     return written(g, index, hlo_write_portable(g, &options, size));
 }
 
-/* ---- tests -------------------------------------------------------------------------------------
- */
+/* ---- tests ---- */
 
 static void text_is_as_the_golden_files_have_it(void **state)
 {
@@ -362,6 +361,108 @@ static void cuda_compiles_every_operation(void **state)
     compile_all("cuda:a100-sxm-40gb:4", 17);
 }
 
+static void assert_row_major(const char *form, const TttXla__ShapeProto *shape)
+{
+    for (size_t i = 0; i < shape->n_tuple_shapes; i++) {
+        const ProtobufCBinaryData *bytes = &shape->tuple_shapes[i];
+        TttXla__ShapeProto *element = ttt_xla__shape_proto__unpack(NULL, bytes->len, bytes->data);
+        assert_non_null(element);
+        assert_row_major(form, element);
+        ttt_xla__shape_proto__free_unpacked(element, NULL);
+    }
+    size_t rank = shape->n_dimensions;
+    for (size_t i = 0; i < rank; i++) {
+        assert_non_null(shape->layout);
+        assert_int_equal(shape->layout->n_minor_to_major, rank);
+        if (shape->layout->minor_to_major[i] != (int64_t)(rank - 1 - i))
+            fail_msg("%s: an array of rank %zu at a custom call is not row-major", form, rank);
+    }
+}
+
+static const TttXla__HloInstructionProto *find_operand(const TttXla__HloComputationProto *c,
+                                                       int64_t id)
+{
+    for (size_t i = 0; i < c->n_instructions; i++) {
+        if (c->instructions[i]->id == id)
+            return c->instructions[i];
+    }
+    fail_msg("operand %lld is not in its computation", (long long)id);
+    return NULL;
+}
+
+/* Calls of ttt_accept in the optimized program, all of whose arrays must be row-major. */
+static int check_layouts(const char *form, const pjrt_executable *exe)
+{
+    char *bytes;
+    size_t size;
+    const char *format;
+    int calls = 0;
+    ASSERT_OK(pjrt_executable_optimized(exe, &bytes, &size, &format));
+    assert_string_equal(format, "hlo_with_config");
+    TttXla__HloModuleProtoWithConfig *program =
+        ttt_xla__hlo_module_proto_with_config__unpack(NULL, size, (const uint8_t *)bytes);
+    assert_non_null(program);
+    const TttXla__HloModuleProto *module = program->hlo_module;
+    for (size_t i = 0; i < module->n_computations; i++) {
+        const TttXla__HloComputationProto *c = module->computations[i];
+        for (size_t k = 0; k < c->n_instructions; k++) {
+            const TttXla__HloInstructionProto *in = c->instructions[k];
+            if (strcmp(in->custom_call_target, "ttt_accept") != 0)
+                continue;
+            calls++;
+            assert_row_major(form, in->shape);
+            for (size_t n = 0; n < in->n_operand_ids; n++)
+                assert_row_major(form, find_operand(c, in->operand_ids[n])->shape);
+        }
+    }
+    ttt_xla__hlo_module_proto_with_config__free_unpacked(program, NULL);
+    free(bytes);
+    return calls;
+}
+
+/* Without explicit layouts XLA:CUDA folds both transposes into layouts of the call's arrays. */
+static hlo_graph *transposed_call_graph(void)
+{
+    hlo_graph *g = hlo_graph_new("layouts");
+    hlo_val x = hlo_param(g, "x", HLO_SHAPE(HLO_F32, 4, 8, 16, 32)), out[2];
+    hlo_val in[2] = {hlo_transpose(g, x, HLO_DIMS(1, 2, 0, 3)),
+                     hlo_param(g, "n", HLO_SCALAR(HLO_S32))};
+    hlo_shape shapes[2] = {HLO_SHAPE(HLO_F32, 8, 16, 4, 32), HLO_SCALAR(HLO_F32)};
+    hlo_custom_call(g, &(hlo_custom_call_options){.target = "ttt_accept"}, in, 2, shapes, out, 2);
+    hlo_result(g, "y", hlo_transpose(g, out[0], HLO_DIMS(2, 0, 1, 3)));
+    hlo_result(g, "z", out[1]);
+    return g;
+}
+
+static void custom_calls_see_row_major_arrays_on_cuda(void **state)
+{
+    (void)state;
+    const pjrt_target *target;
+    pjrt_topology *topology;
+    pjrt_plugin *plugin;
+    pjrt_executable *exe;
+    void *handler, *(*function)(void *) = stand_in;
+    memcpy(&handler, &function, sizeof handler);
+    ASSERT_OK(pjrt_target_open("cuda:a100-sxm-40gb", &target, &topology));
+    ASSERT_OK(pjrt_plugin_load(target->plugin, &plugin));
+    ASSERT_OK(pjrt_ffi_register(plugin, "ttt_accept", "CUDA", handler, false));
+    hlo_graph *g = transposed_call_graph();
+    size_t size;
+    char *text = hlo_write_text(g, NULL), *artifact = hlo_write_portable(g, NULL, &size);
+    assert_non_null(text);
+    assert_non_null(artifact);
+    ASSERT_OK(pjrt_compile_ahead(topology, pjrt_program_text(text), NULL, &exe));
+    assert_int_equal(check_layouts("text", exe), 1);
+    pjrt_executable_free(exe);
+    ASSERT_OK(pjrt_compile_ahead(topology, (pjrt_program){artifact, size, "mlir"}, NULL, &exe));
+    assert_int_equal(check_layouts("artifact", exe), 1);
+    pjrt_executable_free(exe);
+    free(text);
+    free(artifact);
+    hlo_graph_free(g);
+    pjrt_topology_free(topology);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -370,6 +471,7 @@ int main(void)
         cmocka_unit_test(cpu_compiles_every_operation),
         cmocka_unit_test(tpu_compiles_every_operation),
         cmocka_unit_test(cuda_compiles_every_operation),
+        cmocka_unit_test(custom_calls_see_row_major_arrays_on_cuda),
     };
     return cmocka_run_group_tests_name("hlo_builder_accept", tests, NULL, NULL);
 }

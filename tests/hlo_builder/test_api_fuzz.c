@@ -40,8 +40,7 @@ static hlo_val dead[POOL]; /* handles of graphs that were freed */
 static int n_dead;
 static int64_t calls, errors, texts;
 
-/* ---- chance ------------------------------------------------------------------------------------
- */
+/* ---- chance ---- */
 
 static uint32_t chance(fuzz *f, uint32_t below)
 {
@@ -160,8 +159,7 @@ static int some_dim(fuzz *f, hlo_val x)
     return wrong(f) ? (int)odd_number(f) : (int)chance(f, (uint32_t)(rank < 1 ? 1 : rank));
 }
 
-/* ---- calls by family ---------------------------------------------------------------------------
- */
+/* ---- calls by family ---- */
 
 static void unary(fuzz *f)
 {
@@ -436,8 +434,7 @@ static void networks(fuzz *f)
     }
 }
 
-/* ---- bodies ------------------------------------------------------------------------------------
- */
+/* ---- bodies ---- */
 
 static void step(fuzz *f);
 
@@ -642,8 +639,7 @@ static void step(fuzz *f)
     families[chance(f, n)](f);
 }
 
-/* ---- a graph -----------------------------------------------------------------------------------
- */
+/* ---- a graph ---- */
 
 static void start(fuzz *f)
 {

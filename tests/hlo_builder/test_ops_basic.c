@@ -91,8 +91,7 @@ static const hlo_node *node_of(hlo_graph *g, hlo_val v)
     return value->node;
 }
 
-/* ---- constants ---------------------------------------------------------------------------------
- */
+/* ---- constants ---- */
 
 static void numbers_are_rounded_to_their_type(void **state)
 {
@@ -180,8 +179,7 @@ static void iota_counts_along_a_dimension(void **state)
     ASSERT_REFUSED(hlo_iota(w.g, HLO_SHAPE(HLO_PRED, 2), 0), SHAPE, "iota: it counts in numbers");
 }
 
-/* ---- elementwise -------------------------------------------------------------------------------
- */
+/* ---- elementwise ---- */
 
 static void operands_broadcast_as_numpy_does(void **state)
 {
@@ -243,8 +241,7 @@ static void converting_to_the_same_type_does_nothing(void **state)
     ASSERT_SHAPE(hlo_bitcast(g, x, HLO_U32), "ui32[2]");
 }
 
-/* ---- folding -----------------------------------------------------------------------------------
- */
+/* ---- folding ---- */
 
 static void floats_are_folded(void **state)
 {
@@ -391,8 +388,7 @@ static void shapes_of_splats_are_splats(void **state)
     assert_false(hlo__is_splat(g, hlo_stack(g, zeros, 2, 0), &value));
 }
 
-/* ---- merging -----------------------------------------------------------------------------------
- */
+/* ---- merging ---- */
 
 static void equal_operations_are_one(void **state)
 {
@@ -469,8 +465,7 @@ static void lowering_may_look_through(void **state)
     assert_null(hlo_graph_error(g));
 }
 
-/* ---- shape -------------------------------------------------------------------------------------
- */
+/* ---- shape ---- */
 
 static void broadcasts_and_reshapes(void **state)
 {
@@ -645,8 +640,7 @@ static void joins(void **state)
                    "concatenate: operand 1 is null");
 }
 
-/* ---- bad handles -------------------------------------------------------------------------------
- */
+/* ---- bad handles ---- */
 
 /* Each operation with `bad` as one of its operands; false after the last. */
 static bool call_with(hlo_graph *g, int which, hlo_val bad, hlo_val *made)

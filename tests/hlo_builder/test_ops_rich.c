@@ -96,8 +96,7 @@ static void grad_sum(hlo_graph *g, hlo_val v, const hlo_val *wrt, int n, hlo_val
     hlo_grad(g, hlo_sum(g, v, all), wrt, n, out);
 }
 
-/* ---- reductions --------------------------------------------------------------------------------
- */
+/* ---- reductions ---- */
 
 static void reductions(void **state)
 {
@@ -146,8 +145,7 @@ static void short_floats_are_summed_in_f32(void **state)
     ASSERT_SHAPE(hlo_mean(g, x, HLO_DIMS(0)), "bf16[300]");
 }
 
-/* ---- products ----------------------------------------------------------------------------------
- */
+/* ---- products ---- */
 
 static hlo_val dot_wrong(hlo_dims lb, hlo_dims rb, hlo_dims lc, hlo_dims rc, hlo_type result)
 {
@@ -289,8 +287,7 @@ static void convolutions(void **state)
     ASSERT_REFUSED(hlo_causal_conv(w.g, w.x, w.h), "not f32 and bf16");
 }
 
-/* ---- gather and scatter ------------------------------------------------------------------------
- */
+/* ---- gather and scatter ---- */
 
 static void gathers(void **state)
 {
@@ -379,8 +376,7 @@ static void gather_numbers_are_checked(void **state)
     ASSERT_REFUSED(hlo_scatter_add(w.g, w.y, w.i, w.y, &d), "sizes of the indices");
 }
 
-/* ---- sort and random ---------------------------------------------------------------------------
- */
+/* ---- sort and random ---- */
 
 static hlo_val sort_wrong(hlo_val key, hlo_val other, int dim)
 {
@@ -443,8 +439,7 @@ static void random_numbers(void **state)
     ASSERT_REFUSED(hlo_random_uniform(w.g, w.state, HLO_SHAPE(HLO_U32, 2), &other), "not ui32");
 }
 
-/* ---- collectives -------------------------------------------------------------------------------
- */
+/* ---- collectives ---- */
 
 static void collectives(void **state)
 {
@@ -509,8 +504,7 @@ static void a_product_over_devices_has_no_gradient(void **state)
     assert_int_equal(hlo_graph_error(g)->code, HLO_ERROR_UNSUPPORTED);
 }
 
-/* ---- networks ----------------------------------------------------------------------------------
- */
+/* ---- networks ---- */
 
 static void pieces_of_networks(void **state)
 {
@@ -562,8 +556,7 @@ static void cross_entropy_goes_back_elementwise(void **state)
     assert_int_equal(count(g, HLO_OP_REDUCE, before), 1); /* the test's own sum */
 }
 
-/* ---- bad handles -------------------------------------------------------------------------------
- */
+/* ---- bad handles ---- */
 
 /* Makes call number `which` with `v` for one operand; false behind the last. */
 static bool call_with(hlo_graph *g, int which, hlo_val v, hlo_val good)

@@ -17,8 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the scenario ------------------------------------------------------------------------------
- */
+/* ---- the scenario ---- */
 
 typedef struct weights {
     hlo_val w, scale, labels;

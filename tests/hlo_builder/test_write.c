@@ -72,8 +72,7 @@ static hlo_val vector(hlo_graph *g, const char *name)
     return hlo_param(g, name, HLO_SHAPE(HLO_F32, 4));
 }
 
-/* ---- modules -----------------------------------------------------------------------------------
- */
+/* ---- modules ---- */
 
 static hlo_graph *small_graph(void)
 {
@@ -187,8 +186,7 @@ static void test_dead_code(void **state)
                    "    return %0 : tensor<4xf32>\n");
 }
 
-/* ---- numbers -----------------------------------------------------------------------------------
- */
+/* ---- numbers ---- */
 
 static void assert_number(hlo_type type, double value, const char *expected)
 {
@@ -253,8 +251,7 @@ static void test_arrays(void **state)
     assert_array(HLO_SHAPE(HLO_F32, 0, 2), NULL, "dense<> : tensor<0x2xf32>");
 }
 
-/* ---- control -----------------------------------------------------------------------------------
- */
+/* ---- control ---- */
 
 static hlo_val below_ten(hlo_graph *g, void *ctx, const hlo_val *in)
 {
@@ -425,8 +422,7 @@ static void test_nested_calls(void **state)
     hlo_graph_free(g);
 }
 
-/* ---- custom calls ------------------------------------------------------------------------------
- */
+/* ---- custom calls ---- */
 
 static void custom_rule(hlo_graph *g, void *ctx, const hlo_val *in, int n_in, const hlo_val *out,
                         const hlo_val *d_out, int n_out, hlo_val *d_in)
@@ -468,13 +464,37 @@ static void test_custom_call(void **state)
     assert_main(g,
                 "    %0:2 = stablehlo.custom_call @ttt.f(%arg0, %arg1) {api_version = 4 : i32, "
                 "backend_config = {\"eps\" = 1.0e-05 : f32, \"n\" = -7 : i64, \"on\" = true, "
-                "\"text\" = \"a\\22b\"}, output_operand_aliases = "
+                "\"text\" = \"a\\22b\"}, operand_layouts = [dense<[0]> : tensor<1xindex>, "
+                "dense<[0]> : tensor<1xindex>], output_operand_aliases = "
                 "[#stablehlo.output_operand_alias<output_tuple_indices = [1], operand_index = 0, "
-                "operand_tuple_indices = []>]} : (tensor<4xf32>, tensor<4xf32>) -> "
+                "operand_tuple_indices = []>], result_layouts = [dense<[0]> : tensor<1xindex>, "
+                "dense<[0]> : tensor<1xindex>]} : (tensor<4xf32>, tensor<4xf32>) -> "
                 "(tensor<4xf32>, tensor<4xf32>)\n"
                 "    stablehlo.custom_call @ttt.log(%arg0) {api_version = 4 : i32, backend_config "
-                "= {}, has_side_effect = true} : (tensor<4xf32>) -> ()\n"
+                "= {}, has_side_effect = true, operand_layouts = [dense<[0]> : tensor<1xindex>], "
+                "result_layouts = []} : (tensor<4xf32>) -> ()\n"
                 "    return %0#0, %arg1 : tensor<4xf32>, tensor<4xf32>\n");
+}
+
+/* FFI kernels index row-major arrays: every operand and result says so, whatever its rank. */
+static void test_custom_call_layouts(void **state)
+{
+    (void)state;
+    hlo_graph *g = hlo_graph_new("layouts");
+    hlo_val in[2] = {hlo_param(g, "x", HLO_SHAPE(HLO_F32, 2, 3, 4)),
+                     hlo_param(g, "n", HLO_SCALAR(HLO_S32))};
+    hlo_val out[2];
+    hlo_shape shapes[2] = {HLO_SCALAR(HLO_F32), HLO_SHAPE(HLO_BF16, 5, 6)};
+    hlo_custom_call(g, &(hlo_custom_call_options){.target = "f"}, in, 2, shapes, out, 2);
+    hlo_result(g, "a", out[0]);
+    hlo_result(g, "b", out[1]);
+    char *text = write_text(g, NULL);
+    assert_has(text, "operand_layouts = [dense<[2, 1, 0]> : tensor<3xindex>, "
+                     "dense<> : tensor<0xindex>]");
+    assert_has(text, "result_layouts = [dense<> : tensor<0xindex>, "
+                     "dense<[1, 0]> : tensor<2xindex>]");
+    free(text);
+    hlo_graph_free(g);
 }
 
 static void log_step(hlo_graph *g, void *ctx, hlo_val step, const hlo_val *carry, const hlo_val *x,
@@ -513,8 +533,7 @@ static void test_barrier(void **state)
                    "    return %0#1 : tensor<4xf32>\n");
 }
 
-/* ---- scans -------------------------------------------------------------------------------------
- */
+/* ---- scans ---- */
 
 /* Two carries, the second of which nothing needs; two outputs. ctx: a value from outside. */
 static void scan_step(hlo_graph *g, void *ctx, hlo_val step, const hlo_val *carry, const hlo_val *x,
@@ -629,8 +648,7 @@ static void test_scan_unroll(void **state)
     hlo_graph_free(g);
 }
 
-/* ---- shardings and donation --------------------------------------------------------------------
- */
+/* ---- shardings and donation ---- */
 
 static hlo_graph *sharded_graph(bool with_mesh)
 {
@@ -751,8 +769,7 @@ static void test_shard_gradient(void **state)
     hlo_graph_free(g);
 }
 
-/* ---- misuse ------------------------------------------------------------------------------------
- */
+/* ---- misuse ---- */
 
 static void test_nothing_to_write(void **state)
 {
@@ -993,6 +1010,7 @@ int main(void)
         cmocka_unit_test(test_call_gradient),
         cmocka_unit_test(test_nested_calls),
         cmocka_unit_test(test_custom_call),
+        cmocka_unit_test(test_custom_call_layouts),
         cmocka_unit_test(test_effect_in_a_dead_loop),
         cmocka_unit_test(test_barrier),
         cmocka_unit_test(test_scan),
