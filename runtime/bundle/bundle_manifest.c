@@ -1,4 +1,5 @@
 /* manifest.json of a bundle, both ways. */
+#include "runtime/base/ttt_hash.h"
 #include "runtime/bundle/bundle.h"
 
 #include <stdio.h>
@@ -251,8 +252,7 @@ static void read_files(reading *r)
     for (int i = 0; out != NULL && i < files->count; i++) {
         const ttt__digest *digest = &files->list[i].digest;
         out[i] = (ttt_bundle_file){.name = files->list[i].name, .size = digest->size};
-        snprintf(out[i].hash, sizeof out[i].hash, "%016llx%016llx",
-                 (unsigned long long)digest->whole[0], (unsigned long long)digest->whole[1]);
+        ttt_hash_hex(digest->whole[0], digest->whole[1], out[i].hash);
     }
     r->b->about.files = out;
     r->b->about.n_files = files->count;

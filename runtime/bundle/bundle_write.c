@@ -1,5 +1,6 @@
 /* A bundle is written: the model's files, its programs, the manifest, and then its name. */
 #include "runtime/bundle/bundle_write.h"
+#include "runtime/base/ttt_hash.h"
 #include "runtime/device/internal.h"
 #include "runtime/train/ttt_trainer.h"
 
@@ -133,8 +134,8 @@ static pjrt_status *read_model(ttt__exporting *x)
     if (!ttt_config_read(&x->config, path, &error))
         return ttt_failed(&error);
     PJRT_TRY(ttt__model_hash(x->model, hash));
-    x->about.model = ttt__export_text(x, "%016llx%016llx", (unsigned long long)hash[0],
-                                      (unsigned long long)hash[1]);
+    char hex[TTT_HASH_HEX];
+    x->about.model = ttt__export_text(x, "%s", ttt_hash_hex(hash[0], hash[1], hex));
     return x->about.model == NULL ? PJRT_NO_MEMORY(call) : NULL;
 }
 

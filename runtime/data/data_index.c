@@ -3,6 +3,7 @@
  * checked for overflow, names must be files beside the index, and errors name the missing or
  * mistyped field.
  */
+#include "runtime/base/ttt_hash.h"
 #include "runtime/data/data.h"
 
 #include <stdio.h>
@@ -18,8 +19,7 @@ enum { VERSION = 1, MOST_INDEX = 64 << 20, MOST_SHARDS = 1 << 20 };
 
 void ttt__hash_hex(const uint64_t hash[2], char hex[TTT__HEX])
 {
-    snprintf(hex, TTT__HEX, "%016llx%016llx", (unsigned long long)hash[1],
-             (unsigned long long)hash[0]);
+    ttt_hash_hex(hash[1], hash[0], hex);
 }
 
 bool ttt__hash_parse(const char *hex, uint64_t hash[2])

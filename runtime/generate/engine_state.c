@@ -1,4 +1,5 @@
 /* States between engines and the host: taken out as values, put into slots. */
+#include "runtime/base/ttt_hash.h"
 #include "runtime/generate/engine.h"
 
 #include <stdio.h>
@@ -112,11 +113,6 @@ pjrt_status *ttt_engine_take(ttt_engine *e, int64_t slot, ttt_state **out)
 /* ---- in ----------------------------------------------------------------------------------------
  */
 
-static void hash_text(const uint64_t hash[2], char text[33])
-{
-    snprintf(text, 33, "%016llx%016llx", (unsigned long long)hash[0], (unsigned long long)hash[1]);
-}
-
 static pjrt_status *check_model(const ttt_engine *e, const ttt_state_about *about)
 {
     const char *mixer = ttt_mixer_name(e->model->config.mixer);
@@ -125,9 +121,9 @@ static pjrt_status *check_model(const ttt_engine *e, const ttt_state_about *abou
                          "the state is of another model: its mixer is %s, this one's is %s",
                          about->mixer, mixer);
     if (memcmp(about->model, e->hash, sizeof e->hash) != 0) {
-        char theirs[33], ours[33];
-        hash_text(about->model, theirs);
-        hash_text(e->hash, ours);
+        char theirs[TTT_HASH_HEX], ours[TTT_HASH_HEX];
+        ttt_hash_hex(about->model[0], about->model[1], theirs);
+        ttt_hash_hex(e->hash[0], e->hash[1], ours);
         return PJRT_FAIL(FAILED_PRECONDITION, call,
                          "the state is of another model: network and weights have the hash %s, "
                          "this one's %s",

@@ -3,6 +3,7 @@
  * them in, writing it writes them, and reading checks them.
  */
 #include "runtime/generate/sequence_state.h"
+#include "runtime/base/ttt_hash.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -272,9 +273,8 @@ static json_t *part_json(const ttt__state_array *part)
 
 static char *header_text(const ttt_state_about *about, const ttt__state_array *parts, int count)
 {
-    char model[33];
-    snprintf(model, sizeof model, "%016llx%016llx", (unsigned long long)about->model[0],
-             (unsigned long long)about->model[1]);
+    char model[TTT_HASH_HEX];
+    ttt_hash_hex(about->model[0], about->model[1], model);
     json_t *list = json_array();
     bool ok = list != NULL;
     for (int i = 0; i < count && ok; i++)

@@ -30,11 +30,11 @@ void ttt__loss_history_free(ttt__loss_history *history)
     *history = (ttt__loss_history){0};
 }
 
-void ttt__loss_history_add(ttt__loss_history *h, float loss, float norm)
+void ttt__loss_history_add(ttt__loss_history *h, float loss, float norm, bool skipped)
 {
     float *values = at(h, ++h->last);
-    values[TTT__LOSS] = loss;
-    values[TTT__NORM] = norm;
+    values[TTT__LOSS] = skipped ? NAN : loss;
+    values[TTT__NORM] = skipped ? NAN : norm;
     if (h->kept < room(h))
         h->kept++;
 }
@@ -122,7 +122,7 @@ pjrt_status *ttt__loss_history_parse(ttt__loss_history *h, const json_t *json)
                 (uint32_t)json_integer_value(json_array_get(bits, (size_t)(s * TTT__FIGURES + i)));
             memcpy(&values[i], &word, sizeof word);
         }
-        ttt__loss_history_add(h, values[TTT__LOSS], values[TTT__NORM]);
+        ttt__loss_history_add(h, values[TTT__LOSS], values[TTT__NORM], false);
     }
     return NULL;
 }

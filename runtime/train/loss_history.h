@@ -25,8 +25,10 @@ typedef struct ttt__loss_history {
 
 PJRT_MUST_CHECK pjrt_status *ttt__loss_history_new(int64_t window, ttt__loss_history *out);
 void ttt__loss_history_free(ttt__loss_history *history);
-/* Step `last` + 1. */
-void ttt__loss_history_add(ttt__loss_history *history, float loss, float norm);
+/* Appends step `last` + 1. A skipped step is stored as NaN: it takes a slot but enters no mean, so
+ * spikes do not raise the limit for later spikes. NaN survives a checkpoint: a resumed run makes
+ * the same decisions. */
+void ttt__loss_history_add(ttt__loss_history *history, float loss, float norm, bool skipped);
 
 /* Mean and standard deviation of the finite values of the `window` steps up to `step`; false while
  * there are not that many steps, or hardly any finite ones. */

@@ -1,6 +1,7 @@
 /* A trainer from its options: the folder taken, the state restored, the programs compiled. */
 #include "runtime/base/files.h"
 #include "runtime/base/threads.h"
+#include "runtime/device/internal.h"
 #include "runtime/train/trainer_internal.h"
 
 #include <stdio.h>
@@ -88,27 +89,38 @@ static int64_t memory_limit(const ttt_devices *devs)
     return kib * 1024 / devs->n_mine;
 }
 
-/* Largest arrays of the state, as one device has them. */
-static void name_largest(const ttt_trainer *t, char *text, size_t size)
+/* Elements of a parameter on one device: only the mesh axes of its spec split it, `data` never. */
+static int64_t elements_per_device(const ttt_mesh *mesh, const ttt_param *param)
 {
+    ttt_block block;
+    pjrt_status *st = ttt_mesh_block(mesh, &param->shape, &param->spec, 0, &block);
+    bool splits = st == NULL;
+    pjrt_status_free(st);
+    return splits ? ttt__block_elements(&block, param->shape.rank)
+                  : hlo_shape_elements(&param->shape);
+}
+
+void ttt__largest_params(const ttt_params *params, const ttt_mesh *mesh, char *text, size_t size)
+{
+    enum { BYTES = 3 * sizeof(float) }; /* the parameter and two Adam moments */
     size_t used = 0;
     int64_t below = INT64_MAX;
+    text[0] = '\0';
     for (int k = 0; k < 3; k++) {
-        int64_t most = 0;
+        int64_t max = 0;
         int which = -1;
-        for (int i = 0; i < t->params->count; i++) {
-            int64_t elements = hlo_shape_elements(&t->params->list[i].shape);
-            if (elements > most && elements < below) {
-                most = elements;
+        for (int i = 0; i < params->count; i++) {
+            int64_t elements = elements_per_device(mesh, &params->list[i]);
+            if (elements > max && elements < below) {
+                max = elements;
                 which = i;
             }
         }
         if (which < 0 || used >= size)
             break;
         used += (size_t)snprintf(text + used, size - used, "%s%s %.2f GB", k == 0 ? "" : ", ",
-                                 t->params->list[which].name,
-                                 1e-9 * 12 * (double)most / t->devices->n_devices);
-        below = most;
+                                 params->list[which].name, 1e-9 * BYTES * (double)max);
+        below = max;
     }
 }
 
@@ -135,7 +147,7 @@ static pjrt_status *too_large(const ttt_trainer *t)
 {
     char largest[400], advice[120];
     const pjrt_memory_stats *m = &t->plan.memory;
-    name_largest(t, largest, sizeof largest);
+    ttt__largest_params(t->params, &t->devices->mesh, largest, sizeof largest);
     advise(t, advice, sizeof advice);
     return PJRT_FAIL(RESOURCE_EXHAUSTED, call,
                      "a step needs %.2f GB of a device that has %.2f GB: state and batch %.2f GB "

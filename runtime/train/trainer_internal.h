@@ -87,9 +87,15 @@ ttt_goodput ttt__trainer_goodput(const ttt_trainer *t);
 json_t *ttt__trainer_record(const ttt_trainer *t);
 PJRT_MUST_CHECK pjrt_status *ttt__trainer_recall(ttt_trainer *t, const ttt__checkpoint *checkpoint);
 
-/* config.json, recipe.json and environment.json of the run's folder. */
+/* The arguments as one command line for a POSIX shell; the caller frees it. NULL: no memory. */
+char *ttt__shell_command(char *const *argv, int argc);
+/* Writes config.json, recipe.json and environment.json to the run's folder. */
 PJRT_MUST_CHECK pjrt_status *ttt__run_describe(const ttt_trainer *t);
-/* The "elapsed" of the last line of its metrics; 0 when there is none. */
+/* The largest "elapsed" in metrics.jsonl, in seconds; 0 when there is none. */
 double ttt__run_elapsed(const char *run);
+
+/* Writes the three largest parameters as "NAME X.XX GB, …": bytes on one device of the mesh, with
+ * both Adam moments. */
+void ttt__largest_params(const ttt_params *params, const ttt_mesh *mesh, char *text, size_t size);
 
 #endif

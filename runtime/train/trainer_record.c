@@ -1,6 +1,7 @@
 /* What a run remembers of itself: in its checkpoints, in its folder, and to whoever listens. */
 #include "runtime/base/files.h"
 #include "runtime/base/threads.h"
+#include "runtime/base/ttt_hash.h"
 #include "runtime/train/trainer_internal.h"
 
 #include <stdarg.h>
@@ -78,9 +79,11 @@ ttt_goodput ttt__trainer_goodput(const ttt_trainer *t)
 /* ---- in checkpoints ----------------------------------------------------------------------------
  */
 
-static void hash_text(const uint64_t hash[2], char text[33])
+/* Checkpoints store the data's hash low word first, unlike index.json: their format is fixed. */
+static void data_hash(const ttt_trainer *t, char hex[TTT_HASH_HEX])
 {
-    snprintf(text, 33, "%016llx%016llx", (unsigned long long)hash[0], (unsigned long long)hash[1]);
+    const uint64_t *hash = ttt_dataset_info(t->train)->hash;
+    ttt_hash_hex(hash[0], hash[1], hex);
 }
 
 static json_t *recipe_json(const ttt_recipe *recipe)
@@ -104,11 +107,11 @@ json_t *ttt__trainer_record(const ttt_trainer *t)
 {
     const ttt_trainer_options *o = &t->options;
     ttt_goodput goodput = ttt__trainer_goodput(t);
-    char hash[33];
+    char hash[TTT_HASH_HEX];
     json_t *seconds = json_object();
     for (int i = 0; i < N_PARTS; i++)
         json_object_set_new(seconds, parts[i].name, json_real(*part_of(&goodput, i)));
-    hash_text(ttt_dataset_info(t->train)->hash, hash);
+    data_hash(t, hash);
     return json_pack("{s:o, s:{s:s, s:s, s:I, s:b}, s:o, s:s, s:I, s:o, s:I, s:I, s:o}", "recipe",
                      recipe_json(&o->recipe), "data", "folder", o->data, "hash", hash, "position",
                      (json_int_t)t->position, "resets", o->resets, "mesh", mesh_json(&o->mesh),
@@ -125,8 +128,8 @@ static pjrt_status *check_data(const ttt_trainer *t, const json_t *training)
     const json_t *data = json_object_get(training, "data");
     const json_t *recipe = json_object_get(training, "recipe");
     const char *was = json_string_value(json_object_get(data, "hash"));
-    char now[33];
-    hash_text(ttt_dataset_info(t->train)->hash, now);
+    char now[TTT_HASH_HEX];
+    data_hash(t, now);
     if (was == NULL || strcmp(was, now) != 0)
         return PJRT_FAIL(FAILED_PRECONDITION, call,
                          "the run was begun with other data than that of %s", o->data);
@@ -190,8 +193,8 @@ static char *settings(const ttt_trainer *t)
 {
     const ttt_trainer_options *o = &t->options;
     ttt_error error;
-    char hash[33], *config = ttt_config_text(&o->config, &error);
-    hash_text(ttt_dataset_info(t->train)->hash, hash);
+    char hash[TTT_HASH_HEX], *config = ttt_config_text(&o->config, &error);
+    data_hash(t, hash);
     json_t *all = json_pack(
         "{s:s, s:s, s:o, s:s, s:o, s:s, s:i, s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:f, s:I, "
         "s:I}",
@@ -228,7 +231,7 @@ pjrt_status *ttt__trainer_compare(ttt_trainer *t)
 /* ---- in the folder -----------------------------------------------------------------------------
  */
 
-enum { MOST_TEXT = 1 << 20, MOST_TOKENIZER = 1 << 28 };
+enum { MAX_TEXT = 1 << 20, MAX_TOKENIZER = 1 << 28 };
 
 /* The name of the data's tokenizer: "bytes", or that of its file. */
 static const char *tokenizer_name(const ttt_trainer *t)
@@ -245,10 +248,64 @@ static pjrt_status *copy_tokenizer(const ttt_trainer *t)
     size_t size;
     if (strcmp(path, "bytes") == 0)
         return NULL;
-    PJRT_TRY(ttt__file_read(path, MOST_TOKENIZER, &bytes, &size));
+    PJRT_TRY(ttt__file_read(path, MAX_TOKENIZER, &bytes, &size));
     pjrt_status *st = ttt__file_replace(t->options.run, tokenizer_name(t), bytes, size);
     free(bytes);
     return st;
+}
+
+/* Appends one argument as a POSIX shell reads it back: plain, or in single quotes. */
+static bool add_quoted(FILE *out, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "@%+=:,./_-";
+    if (word[0] != '\0' && word[strspn(word, plain)] == '\0')
+        return fputs(word, out) >= 0;
+    fputc('\'', out);
+    for (const char *c = word; *c != '\0'; c++) {
+        if (*c == '\'')
+            fputs("'\\''", out);
+        else
+            fputc(*c, out);
+    }
+    return fputc('\'', out) != EOF;
+}
+
+char *ttt__shell_command(char *const *argv, int argc)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    bool ok = out != NULL;
+    for (int i = 0; i < argc && ok; i++)
+        ok = (i == 0 || fputc(' ', out) != EOF) && add_quoted(out, argv[i]);
+    if (out != NULL && fclose(out) != 0)
+        ok = false;
+    if (ok)
+        return text;
+    free(text);
+    return NULL;
+}
+
+/* json_stringn_nocheck would keep bytes that are not UTF-8, and then the file could not be
+ * written; such an argument becomes null. */
+static json_t *text_json(const char *text)
+{
+    json_t *json = text == NULL ? NULL : json_string(text);
+    return json == NULL ? json_null() : json;
+}
+
+/* "command": one line for a shell; "arguments": the same as a list. */
+static void add_command(const ttt_trainer *t, json_t *environment)
+{
+    const ttt_trainer_options *o = &t->options;
+    char *line = o->argv == NULL ? NULL : ttt__shell_command(o->argv, o->argc);
+    json_t *list = o->argv == NULL ? json_null() : json_array();
+    for (int i = 0; o->argv != NULL && i < o->argc; i++)
+        json_array_append_new(list, text_json(o->argv[i]));
+    json_object_set_new(environment, "command", text_json(line));
+    json_object_set_new(environment, "arguments", list);
+    free(line);
 }
 
 static json_t *environment(const ttt_trainer *t)
@@ -259,14 +316,15 @@ static json_t *environment(const ttt_trainer *t)
     gethostname(host, sizeof host - 1);
     strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &utc));
     const pjrt_client *client = t->devices->client;
-    return json_pack("{s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:i, s:i, s:I, s:s, s:s, s:o}", "time",
-                     now, "host", host, "version", TTT_VERSION, "processors",
-                     (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "platform",
-                     pjrt_client_platform(client), "platform_version",
-                     pjrt_client_platform_version(client), "device", t->plan.device, "devices",
-                     t->plan.devices, "processes", t->plan.processes, "step", (json_int_t)t->step,
-                     "data", t->options.data, "tokenizer", tokenizer_name(t), "command",
-                     t->options.command == NULL ? json_null() : json_string(t->options.command));
+    json_t *json = json_pack(
+        "{s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:i, s:i, s:I, s:s, s:s}", "time", now, "host", host,
+        "version", TTT_VERSION, "processors", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "platform",
+        pjrt_client_platform(client), "platform_version", pjrt_client_platform_version(client),
+        "device", t->plan.device, "devices", t->plan.devices, "processes", t->plan.processes,
+        "step", (json_int_t)t->step, "data", t->options.data, "tokenizer", tokenizer_name(t));
+    if (json != NULL)
+        add_command(t, json);
+    return json;
 }
 
 static pjrt_status *write_environment(const ttt_trainer *t)
@@ -274,7 +332,7 @@ static pjrt_status *write_environment(const ttt_trainer *t)
     char path[PATH_MAX], *text = NULL;
     size_t size;
     PJRT_TRY(ttt__path_join(t->options.run, "environment.json", path));
-    pjrt_status *st = ttt__file_read(path, MOST_TEXT, &text, &size);
+    pjrt_status *st = ttt__file_read(path, MAX_TEXT, &text, &size);
     json_t *all = st == NULL ? json_loads(text, 0, NULL) : NULL; /* a broken one is begun anew */
     pjrt_status_free(st);
     free(text);
@@ -309,72 +367,26 @@ pjrt_status *ttt__run_describe(const ttt_trainer *t)
     return st == NULL ? write_environment(t) : st;
 }
 
-enum { LAST_LINE = 1 << 17 }; /* longer than any but evaluations of very long sequences */
-
 double ttt__run_elapsed(const char *run)
 {
-    char path[PATH_MAX];
-    pjrt_status *st = ttt__path_join(run, "metrics.jsonl", path);
-    pjrt_status_free(st);
-    FILE *file = st == NULL ? fopen(path, "r") : NULL;
-    char *end = file == NULL ? NULL : malloc(LAST_LINE + 1);
+    char path[PATH_MAX], *line = NULL;
+    size_t room = 0;
+    ssize_t length;
     double elapsed = 0;
-    if (end != NULL) {
-        if (fseek(file, -LAST_LINE, SEEK_END) != 0)
-            rewind(file);
-        end[fread(end, 1, LAST_LINE, file)] = '\0';
-        for (char *line = strtok(end, "\n"); line != NULL; line = strtok(NULL, "\n")) {
-            json_t *json = json_loads(line, 0, NULL); /* the first and last may be half lines */
-            double value = json_number_value(json_object_get(json, "elapsed"));
-            elapsed = value > elapsed ? value : elapsed;
-            json_decref(json);
-        }
+    pjrt_status *st = ttt__path_join(run, "metrics.jsonl", path);
+    FILE *file = st == NULL ? fopen(path, "re") : NULL;
+    pjrt_status_free(st);
+    /* Every line is read: one evaluation of a long context may be longer than any fixed tail. */
+    while (file != NULL && (length = getline(&line, &room, file)) >= 0) {
+        if (strstr(line, "\"elapsed\"") == NULL) /* evaluations and checkpoints have none */
+            continue;
+        json_t *json = json_loadb(line, (size_t)length, 0, NULL); /* NULL: a half line */
+        double value = json_number_value(json_object_get(json, "elapsed"));
+        elapsed = value > elapsed ? value : elapsed;
+        json_decref(json);
     }
-    free(end);
+    free(line);
     if (file != NULL)
         fclose(file);
     return elapsed;
-}
-
-/* ---- from outside ------------------------------------------------------------------------------
- */
-
-pjrt_status *ttt_run_read(const char *run, ttt_config *config, ttt_recipe *recipe)
-{
-    char path[PATH_MAX], *text;
-    size_t size;
-    ttt_error error;
-    PJRT_TRY(ttt__path_join(run, "recipe.json", path));
-    PJRT_TRY(ttt__file_read(path, MOST_TEXT, &text, &size));
-    bool ok = ttt_recipe_preset(recipe, "tiny", ttt_mixer_name(TTT_MIXER_LINEAR), &error) &&
-              ttt_recipe_parse(recipe, text, size, &error);
-    free(text);
-    if (!ok)
-        return ttt_failed(&error);
-    PJRT_TRY(ttt__path_join(run, "config.json", path));
-    return ttt_config_read(config, path, &error) ? NULL : ttt_failed(&error);
-}
-
-pjrt_status *ttt_model_folder(const char *path, char **folder)
-{
-    char checkpoints[PATH_MAX], name[64];
-    int64_t *steps;
-    int count;
-    *folder = NULL;
-    PJRT_TRY(ttt__path_join(path, "checkpoints", checkpoints));
-    if (access(checkpoints, F_OK) != 0) {
-        *folder = strdup(path);
-        return *folder == NULL ? PJRT_NO_MEMORY(call) : NULL;
-    }
-    PJRT_TRY(ttt__checkpoint_list(checkpoints, &steps, &count));
-    if (count == 0) {
-        free(steps);
-        return PJRT_FAIL(NOT_FOUND, call, "%s has no checkpoint yet", path);
-    }
-    snprintf(name, sizeof name, "step-%08lld", (long long)steps[count - 1]);
-    free(steps);
-    char whole[PATH_MAX];
-    PJRT_TRY(ttt__path_join(checkpoints, name, whole));
-    *folder = strdup(whole);
-    return *folder == NULL ? PJRT_NO_MEMORY(call) : NULL;
 }

@@ -159,7 +159,7 @@ static pjrt_status *settle(ttt_trainer *t)
     f.memory = memory_in_use(t);
     f.loss_z = ttt__loss_history_z(&t->history, t->history.last, TTT__LOSS, f.loss);
     f.norm_z = ttt__loss_history_z(&t->history, t->history.last, TTT__NORM, f.norm);
-    ttt__loss_history_add(&t->history, (float)f.loss, (float)f.norm);
+    ttt__loss_history_add(&t->history, (float)f.loss, (float)f.norm, f.skipped);
     t->last_loss = f.loss;
     t->skipped += f.skipped;
     t->in_a_row = f.skipped ? t->in_a_row + 1 : 0;
@@ -241,7 +241,7 @@ static void checkpoint_path(const ttt_trainer *t, int64_t step, char path[CHECKP
     snprintf(path, CHECKPOINT_PATH, "%s/step-%08lld", t->checkpoints, (long long)step);
 }
 
-static pjrt_status *tell_saved(ttt_trainer *t, ttt__saved *saved)
+static pjrt_status *report_saved(ttt_trainer *t, ttt__saved *saved)
 {
     char path[CHECKPOINT_PATH];
     if (saved->trouble != NULL)
@@ -267,21 +267,31 @@ static pjrt_status *tell_saved(ttt_trainer *t, ttt__saved *saved)
     return NULL;
 }
 
-/* A checkpoint that could not be written is told of, and training goes on. */
-static pjrt_status *hear_saver(ttt_trainer *t, bool wait)
+/* Reports a finished checkpoint, if there is one. `*failed` receives the error of a checkpoint that
+ * could not be written, else NULL; the caller frees it. */
+static pjrt_status *collect_saved(ttt_trainer *t, bool wait, pjrt_status **failed)
 {
-    ttt__saved saved;
+    ttt__saved saved = {0};
+    *failed = NULL;
     if (!ttt__saver_done(t->saver, wait, &saved))
         return NULL;
-    pjrt_status *st = tell_saved(t, &saved);
-    pjrt_status_free(saved.failed);
+    *failed = saved.failed;
+    return report_saved(t, &saved);
+}
+
+/* Training continues after a failed checkpoint; report_saved has emitted a note. */
+static pjrt_status *poll_saver(ttt_trainer *t, bool wait)
+{
+    pjrt_status *failed;
+    pjrt_status *st = collect_saved(t, wait, &failed);
+    pjrt_status_free(failed);
     return st;
 }
 
 static pjrt_status *save(ttt_trainer *t)
 {
     double start = ttt__seconds();
-    PJRT_TRY(hear_saver(t, true));
+    PJRT_TRY(poll_saver(t, true));
     PJRT_TRY(ttt__metrics_sync(t->metrics));
     PJRT_TRY(ttt__saver_put(t->saver, &t->state, t->step, ttt__trainer_record(t)));
     t->decided.of[TTT__AGREE_SAVE] = 0;
@@ -388,24 +398,30 @@ static pjrt_status *run(ttt_trainer *t)
             PJRT_TRY(evaluate(t));
         if (saves)
             PJRT_TRY(save(t));
-        PJRT_TRY(hear_saver(t, false));
+        PJRT_TRY(poll_saver(t, false));
     }
     return settle(t);
 }
 
-/* What was done since the last checkpoint is saved, and it is waited for. */
+/* Saves the steps since the last checkpoint and waits until they are on disk. */
 static pjrt_status *finish(ttt_trainer *t)
 {
     double start = ttt__seconds();
-    ttt__saved saved;
-    PJRT_TRY(hear_saver(t, true));
+    pjrt_status *failed;
+    PJRT_TRY(poll_saver(t, true));
     if (t->saved_step == t->step)
         return NULL;
     PJRT_TRY(save(t));
-    ttt__saver_done(t->saver, true, &saved);
+    pjrt_status *st = collect_saved(t, true, &failed);
     t->now.save += ttt__seconds() - start - t->last_stall;
-    PJRT_TRY(tell_saved(t, &saved));
-    return saved.failed;
+    if (st != NULL) {
+        pjrt_status_free(failed);
+        return st;
+    }
+    if (failed == NULL && t->saved_step != t->step)
+        return PJRT_FAIL(INTERNAL, call, "the checkpoint of step %lld was not written",
+                         (long long)t->step);
+    return failed;
 }
 
 static void summarize(ttt_trainer *t, ttt_train_summary *summary)

@@ -142,7 +142,8 @@ typedef struct ttt_trainer_options {
     bool resets;          /* documents within a sequence do not see each other */
     bool resume;          /* go on from the newest whole checkpoint, if there is any */
     bool dry;             /* plan alone: nothing is written, ttt_trainer_run is refused */
-    const char *command;  /* for environment.json; NULL: not told */
+    char *const *argv;    /* [argc]: the command, recorded in environment.json; NULL: none */
+    int argc;
     /* Checkpoints: after so many steps, and after so many seconds, whichever is first; 0: not by
      * that. There is one at the end in any case. */
     int64_t save_every;

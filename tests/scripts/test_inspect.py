@@ -115,6 +115,10 @@ def test_run(scratch, model):
     make("generate", "--model", model, "--tokenizer", "bytes", "--prompt", "Hello", "--max-tokens", "3", "--state-out", state)
     j = inspect(state)
     check("a state", j["kind"] == "state" and j["mixer"] == "ttt_linear" and j["position"] > 5, j)
+    bundle = os.path.join(scratch, "hash.bundle")
+    make("export", "--model", model, "--out", bundle, "--tokenizer", "bytes", "--target", "cpu", "--batch", "1", "--context", "64")
+    with open(os.path.join(bundle, "manifest.json"), "rb") as f:
+        check("a state and a bundle print one model's hash alike", j["model_xxh3_128"].encode() in f.read(), j["model_xxh3_128"])
     check("its parts", any(p["name"].startswith("layers.0.W1") and p["shape"].endswith("2,64,64]") for p in j["parts"]), j["parts"][:4])
     with open(state, "r+b") as f:
         f.seek(2000)

@@ -8,6 +8,7 @@ import glob
 import hashlib
 import json
 import os
+import shlex
 import random
 import shutil
 import signal
@@ -342,6 +343,9 @@ def test_run_folder():
     check("the newest and the milestones stay", kept == [f"step-{s:08d}" for s in (4, 8, 9)], kept)
     check("what a run leaves", all(os.path.exists(os.path.join(folder, name)) for name in
                                    ("config.json", "recipe.json", "environment.json", "log.txt", "metrics.jsonl", "tensorboard")))
+    with open(os.path.join(folder, "environment.json")) as f:
+        first = json.load(f)["first"]
+    check("the command can be run again", first["arguments"][:2] == ["ttt", "train"] and shlex.split(first["command"]) == first["arguments"], first)
     check("goodput adds up", abs(sum(summary["goodput"].values()) - summary["seconds"]) < 0.5, summary)
     steps = lines(folder)[-1]
     check("figures of a step", all(name in steps for name in ("loss", "grad_norm", "lr", "ms", "tokens_per_second", "mfu", "memory", "data_wait")), steps)

@@ -1,4 +1,5 @@
 /* ttt data prepare and ttt data info: text to prepared folders, and what is in them. */
+#include "runtime/base/ttt_hash.h"
 #include "runtime/data/ttt_data.h"
 #include "tools/cli/cmd.h"
 #include "tools/cli/progress.h"
@@ -249,20 +250,14 @@ static const cmd_spec data_info = {
     .run = info_command,
 };
 
-static const char *hash_text(const uint64_t hash[2], char text[33])
-{
-    snprintf(text, 33, "%016llx%016llx", (unsigned long long)hash[1], (unsigned long long)hash[0]);
-    return text;
-}
-
 static void print_split(const char *name, const ttt_dataset_about *about)
 {
     char hash[33];
     printf("%s: %lld documents, %lld tokens in %d files, hash %s; tokenizer %s (vocabulary %lld, "
            "BOS %d, EOS %d)\n",
            name, (long long)about->documents, (long long)about->tokens, about->shards,
-           hash_text(about->hash, hash), about->tokenizer, (long long)about->vocab, (int)about->bos,
-           (int)about->eos);
+           ttt_hash_hex(about->hash[1], about->hash[0], hash), about->tokenizer,
+           (long long)about->vocab, (int)about->bos, (int)about->eos);
 }
 
 static json_t *about_json(const ttt_dataset_about *about)
@@ -270,7 +265,7 @@ static json_t *about_json(const ttt_dataset_about *about)
     char hash[33];
     return json_pack("{s:I, s:I, s:i, s:s}", "documents", (json_int_t)about->documents, "tokens",
                      (json_int_t)about->tokens, "shards", about->shards, "xxh3_128",
-                     hash_text(about->hash, hash));
+                     ttt_hash_hex(about->hash[1], about->hash[0], hash));
 }
 
 static json_t *tokenizer_json(const ttt_dataset_about *about)

@@ -1,4 +1,5 @@
 /* ttt tokenizer: text to numbers and back, what a tokenizer is, and training one. */
+#include "runtime/base/ttt_hash.h"
 #include "runtime/tokenizer/ttt_tokenizer.h"
 #include "tools/cli/cmd.h"
 #include "tools/cli/text_documents.h"
@@ -283,8 +284,7 @@ static int info(const cmd_common *common, const ttt_tokenizer *tokenizer)
 {
     const ttt_tokenizer_about *about = ttt_tokenizer_info(tokenizer);
     char hash[33];
-    snprintf(hash, sizeof hash, "%016llx%016llx", (unsigned long long)about->hash[1],
-             (unsigned long long)about->hash[0]);
+    ttt_hash_hex(about->hash[1], about->hash[0], hash);
     if (common->json)
         return cmd_print_json(json_pack(
             "{s:s, s:I, s:o, s:o, s:o, s:o, s:s}", "kind", about->kind, "vocab",

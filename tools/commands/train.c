@@ -231,19 +231,21 @@ static int check_use(const cmd_operands *operands, const train_choices *c)
     return -1;
 }
 
-/* The words of the command line with blanks between; the caller frees it. */
-static char *command_line(int argc, char **argv)
+/* The whole command, to be recorded: argv of a subcommand starts after "ttt". */
+typedef struct recorded_command {
+    char **argv;
+    int argc;
+} recorded_command;
+
+static recorded_command copy_command(int argc, char **argv)
 {
-    size_t size = 8;
-    for (int i = 0; i < argc; i++)
-        size += strlen(argv[i]) + 1;
-    char *text = malloc(size);
-    if (text == NULL)
-        return NULL;
-    strcpy(text, "ttt");
-    for (int i = 0; i < argc; i++)
-        strcat(strcat(text, " "), argv[i]);
-    return text;
+    static char name[] = "ttt";
+    char **copy = calloc((size_t)argc + 2, sizeof *copy);
+    if (copy == NULL)
+        return (recorded_command){0};
+    copy[0] = name;
+    memcpy(copy + 1, argv, (size_t)argc * sizeof *copy);
+    return (recorded_command){copy, argc + 1};
 }
 
 static FILE *open_log(const char *run)
@@ -298,14 +300,16 @@ static int train(const train_choices *c, const cmd_common *common, train_merged 
 }
 
 /* With all processes of the job there. */
-static int join_and_train(const train_choices *c, cmd_common *common, const char *command)
+static int join_and_train(const train_choices *c, cmd_common *common,
+                          const recorded_command *command)
 {
     train_merged merged = {0};
     ttt_job *job = NULL;
     pjrt_status *st = world_join(&c->job, common, &job);
     if (st == NULL)
         st = train_merge(c, common, &merged);
-    merged.options.command = command;
+    merged.options.argv = command->argv;
+    merged.options.argc = command->argc;
     merged.options.job = job;
     int code = st == NULL ? train(c, common, &merged) : cmd_fail(common, st);
     if (st != NULL)
@@ -320,14 +324,14 @@ int train_command(int argc, char **argv)
     cmd_common common;
     cmd_operands operands;
     train_choices chosen = TRAIN_CHOICES;
-    char *command = command_line(argc, argv);
+    recorded_command command = copy_command(argc, argv);
     int code = cmd_parse(&cmd_train, argc, argv, &common, &chosen, &operands);
     if (code < 0)
         code = check_use(&operands, &chosen);
     if (code < 0)
         code = world_check_use(&cmd_train, &chosen.job);
     if (code < 0)
-        code = join_and_train(&chosen, &common, command);
-    free(command);
+        code = join_and_train(&chosen, &common, &command);
+    free(command.argv);
     return code;
 }

@@ -2,6 +2,7 @@
 #include "tools/report/inspect.h"
 
 #include "model/files/ttt_model_files.h"
+#include "runtime/base/ttt_hash.h"
 #include "runtime/data/ttt_data.h"
 #include "runtime/generate/ttt_generator.h"
 #include "runtime/train/ttt_trainer.h"
@@ -180,8 +181,7 @@ static pjrt_status *hash_file(const char *path, char text[33])
         while ((size = fread(block, 1, 1 << 20, file)) > 0)
             XXH3_128bits_update(state, block, size);
         XXH128_hash_t hash = XXH3_128bits_digest(state);
-        snprintf(text, 33, "%016llx%016llx", (unsigned long long)hash.high64,
-                 (unsigned long long)hash.low64);
+        ttt_hash_hex(hash.high64, hash.low64, text);
         if (ferror(file))
             st = PJRT_FAIL(DATA_LOSS, "ttt", "cannot read %s: %s", path, strerror(errno));
     }
@@ -282,8 +282,7 @@ pjrt_status *inspect_state(const char *path, json_t *about)
                                                hlo_shape_text(&shape, text), "bytes",
                                                (json_int_t)(4 * elements(&shape))));
     }
-    snprintf(hash, sizeof hash, "%016llx%016llx", (unsigned long long)s->model[1],
-             (unsigned long long)s->model[0]);
+    ttt_hash_hex(s->model[0], s->model[1], hash); /* [0] is the high word, as in a bundle */
     json_object_set_new(about, "mixer", json_string(s->mixer));
     json_object_set_new(about, "position", json_integer(s->position));
     json_object_set_new(about, "place_in_mini_batch", json_integer(s->mb_offset));
@@ -298,8 +297,7 @@ pjrt_status *inspect_state(const char *path, json_t *about)
 static json_t *split_json(const char *name, const ttt_dataset_about *a)
 {
     char hash[33];
-    snprintf(hash, sizeof hash, "%016llx%016llx", (unsigned long long)a->hash[1],
-             (unsigned long long)a->hash[0]);
+    ttt_hash_hex(a->hash[1], a->hash[0], hash);
     return json_pack("{s:s, s:I, s:I, s:i, s:s}", "split", name, "documents",
                      (json_int_t)a->documents, "tokens", (json_int_t)a->tokens, "shards", a->shards,
                      "xxh3_128", hash);

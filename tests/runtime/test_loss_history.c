@@ -14,7 +14,7 @@ static void fill(ttt__loss_history *h, int64_t window, int64_t steps)
 {
     assert_null(ttt__loss_history_new(window, h));
     for (int64_t s = 1; s <= steps; s++)
-        ttt__loss_history_add(h, loss_at(s), (float)s);
+        ttt__loss_history_add(h, loss_at(s), (float)s, false);
 }
 
 /* Against sums over the window written out. */
@@ -52,7 +52,7 @@ static void test_too_few(void **state)
     assert_false(ttt__loss_history_about(&h, 3, TTT__NORM, &mean, &deviation));
     ttt__loss_history_limits(&h, 3, 2, limits);
     assert_true(isinf(limits[TTT__LOSS]) && isinf(limits[TTT__NORM]));
-    ttt__loss_history_add(&h, 1, 4);
+    ttt__loss_history_add(&h, 1, 4, false);
     assert_true(ttt__loss_history_about(&h, 4, TTT__NORM, &mean, &deviation));
     assert_true(mean == 2.5);
     assert_false(ttt__loss_history_about(&h, 5, TTT__NORM, &mean, &deviation));
@@ -82,12 +82,39 @@ static void test_restarts(void **state)
             ttt__loss_history_limits(&whole, step - 1, 1.5, a);
             ttt__loss_history_limits(&again, step - 1, 1.5, b);
             assert_memory_equal(a, b, sizeof a);
-            ttt__loss_history_add(&whole, loss_at(step + 1), (float)step);
-            ttt__loss_history_add(&again, loss_at(step + 1), (float)step);
+            ttt__loss_history_add(&whole, loss_at(step + 1), (float)step, step % 4 == 0);
+            ttt__loss_history_add(&again, loss_at(step + 1), (float)step, step % 4 == 0);
         }
         ttt__loss_history_free(&whole);
         ttt__loss_history_free(&again);
     }
+}
+
+/* Skipped spikes do not raise the limit for the spikes after them, also in a resumed run. */
+static void test_skipped_steps(void **state)
+{
+    (void)state;
+    enum { WINDOW = 8 };
+    ttt__loss_history h, again;
+    float before[TTT__FIGURES], after[TTT__FIGURES], resumed[TTT__FIGURES];
+    assert_null(ttt__loss_history_new(WINDOW, &h));
+    for (int64_t s = 1; s <= WINDOW; s++)
+        ttt__loss_history_add(&h, 2 + (float)(s % 2), 1 + (float)(s % 2), false);
+    ttt__loss_history_limits(&h, h.last, 3, before);
+    for (int i = 0; i < 3; i++)
+        ttt__loss_history_add(&h, 1000, 1000, true);
+    ttt__loss_history_limits(&h, h.last, 3, after);
+    assert_true(isfinite(after[TTT__LOSS]) && isfinite(after[TTT__NORM]));
+    assert_true(after[TTT__LOSS] < before[TTT__LOSS] + 1);
+    assert_true(after[TTT__NORM] < before[TTT__NORM] + 1);
+    assert_null(ttt__loss_history_new(WINDOW, &again));
+    json_t *json = ttt__loss_history_json(&h);
+    assert_null(ttt__loss_history_parse(&again, json));
+    json_decref(json);
+    ttt__loss_history_limits(&again, again.last, 3, resumed);
+    assert_memory_equal(after, resumed, sizeof after);
+    ttt__loss_history_free(&h);
+    ttt__loss_history_free(&again);
 }
 
 static void test_refused(void **state)
@@ -118,6 +145,7 @@ int main(void)
         cmocka_unit_test(test_mean_and_deviation),
         cmocka_unit_test(test_too_few),
         cmocka_unit_test(test_restarts),
+        cmocka_unit_test(test_skipped_steps),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
