@@ -1,4 +1,4 @@
-/* Private to the pjrt room: the reader of saved executables, which takes bytes from strangers. */
+/* Private to pjrt/: parser of saved executables; its input is untrusted. */
 #ifndef PJRT_ARTIFACT_H
 #define PJRT_ARTIFACT_H
 

@@ -1,4 +1,4 @@
-/* Arrays on devices, and the ways to and from the host. */
+/* Device arrays and host transfers. */
 #include "pjrt/internal.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Events: something that will have happened. */
+/* Events: completion of asynchronous work. */
 #include "pjrt/internal.h"
 
 #include <stdlib.h>

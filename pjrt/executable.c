@@ -1,4 +1,4 @@
-/* Compiled programs: making them, here and ahead of time, and what they tell of themselves. */
+/* Compilation, for a client and ahead of time, and queries on executables. */
 #include "pjrt/internal.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@ pjrt_program pjrt_program_text(const char *mlir)
     return (pjrt_program){.code = mlir, .size = strlen(mlir), .format = "mlir"};
 }
 
-/* ---- what a fresh executable tells ---- */
+/* ---- wrapping a new executable ---- */
 
 static pjrt_status *learn_name(pjrt_executable *exe)
 {
@@ -245,7 +245,7 @@ pjrt_status *pjrt_compile_ahead(pjrt_topology *topology, pjrt_program program,
     return compile(NULL, topology, &program, options, out);
 }
 
-/* ---- questions ---- */
+/* ---- queries ---- */
 
 int pjrt_executable_num_devices(const pjrt_executable *exe)
 {

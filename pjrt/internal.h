@@ -1,5 +1,5 @@
 /*
- * Private to the pjrt room: what the handles hold, and how an entry of the C API is called.
+ * Private to pjrt/: the handles' structs, and the macros that call the C API.
  *
  * Versions. The header compiled in is the one of the pinned wheel; plugins may be older or newer.
  *  - An older plugin may lack entries: CALL looks whether the table reaches that far.
@@ -39,7 +39,7 @@ enum { ABI_TAIL = 128 };
                                               #function, __FILE__, __LINE__)              \
                            : pjrt__missing(plugin, #function, __FILE__, __LINE__))
 
-/* Calls an entry whose failure nobody could act on: destructors. */
+/* Calls an entry and ignores failure: destructors. */
 #define CALL_VOID(plugin, function, args) pjrt_status_free(CALL(plugin, function, args))
 
 struct pjrt_plugin {
@@ -137,7 +137,7 @@ pjrt_status *pjrt__missing(const pjrt_plugin *plugin, const char *call, const ch
 PJRT_Extension_Base *pjrt__extension(const pjrt_plugin *plugin, PJRT_Extension_Type type,
                                      size_t size);
 
-/* Path of the plugin that `name` stands for; the caller frees it. find.c */
+/* Path of the plugin that `name` stands for; the caller frees it. find_plugin.c */
 pjrt_status *pjrt__find(const char *name, char **path);
 /* True if TPU chips are attached to this machine: by PCI id, else by device node. Looks below
  * $TTT_SYSFS_ROOT instead of / if that is set (tests). find_plugin.c */

@@ -26,15 +26,15 @@
  * Contracts that hold for every function below:
  *  - It returns NULL, or a status that the caller frees (pjrt_status.h). On failure the results
  *    are set to NULL. Nothing prints, exits or aborts.
- *  - What a _create, _load, _compile or _from_ call hands out, the matching _free releases; _free
- *    takes NULL. Free in any order: a client stays alive until its last buffer, executable and
- *    event is gone.
+ *  - Handles from _create, _load, _compile and _from_ calls are released by the matching _free,
+ *    which accepts NULL. Free in any order: a client stays alive until its last buffer, executable
+ *    and event is gone.
  *  - Pointers returned as `const` belong to the handle they came from.
  *  - Handles may be used from several threads; freeing one while another thread uses it may not.
  *  - Plugins are never unloaded (their registries are static), so a pjrt_plugin has no _free.
  *
- * This room knows nothing of models or graphs, and is no wrapper of all of PJRT: it has what
- * training, inference and ahead-of-time compilation need.
+ * Independent of models and graphs. Covers the part of PJRT that training, inference and
+ * ahead-of-time compilation need.
  */
 #ifndef PJRT_PJRT_H
 #define PJRT_PJRT_H
@@ -141,10 +141,10 @@ typedef struct pjrt_option {
  * initialisation is final: the same failure is returned again, because some plugins abort the
  * process when they are called after it.
  *
- * A name is looked for in this order, and the first file that exists is taken:
+ * Search order for a name; the first existing file is loaded:
  *   1. $TTT_PLUGIN_CPU, $TTT_PLUGIN_TPU, $TTT_PLUGIN_CUDA (for tpu also $TPU_LIBRARY_PATH)
- *   2. beside the shared library that has this code, if one has it, and in ttt from there; beside
- *      the running program, and in ../lib/ttt from there
+ *   2. the folder of the shared library with this code (if any) and its subfolder ttt; the folder
+ *      of the running program, and ../lib/ttt from there
  *   3. $TTT_CACHE, filled by tools/dev/setup.sh (default: ttt in the user's cache directory); of
  *      several versions the newest
  *   4. site-packages of $VIRTUAL_ENV, of the user and of the system
@@ -156,7 +156,7 @@ typedef struct pjrt_option {
  */
 PJRT_MUST_CHECK pjrt_status *pjrt_plugin_load(const char *name_or_path, pjrt_plugin **out);
 
-/* The places where `name` is looked for, in order, one call of `visit` each. */
+/* Calls `visit` for each path searched for `name`, in order. */
 PJRT_MUST_CHECK pjrt_status *pjrt_plugin_search(const char *name,
                                                 void (*visit)(const char *path, bool exists,
                                                               const char *why, void *user),
@@ -164,8 +164,7 @@ PJRT_MUST_CHECK pjrt_status *pjrt_plugin_search(const char *name,
 
 const char *pjrt_plugin_path(const pjrt_plugin *plugin);
 void pjrt_plugin_version(const pjrt_plugin *plugin, int *major, int *minor);
-/* The version of the C API that this library was built with, and the oldest minor one of a plugin
- * that it takes. */
+/* C API version of this build, and the oldest minor version accepted from a plugin. */
 void pjrt_api_version(int *major, int *minor, int *oldest_minor);
 /* Attributes such as stablehlo_current_version; `*count` of them. */
 const pjrt_option *pjrt_plugin_attributes(const pjrt_plugin *plugin, size_t *count);
@@ -186,9 +185,9 @@ PJRT_MUST_CHECK pjrt_status *pjrt_plugin_hash(pjrt_plugin *plugin, const char **
 
 /*
  * A key-value store shared by the processes of a job. All three calls are made from several
- * threads. `get` waits for the key; `try_get` answers PJRT_CODE_NOT_FOUND; `put` of a key that is
- * there answers PJRT_CODE_ALREADY_EXISTS. They return a code; a value is malloc'ed, and freed by
- * this library.
+ * threads. `get` waits for the key; `try_get` returns PJRT_CODE_NOT_FOUND if it is
+ * missing; `put` returns PJRT_CODE_ALREADY_EXISTS for an existing key. Values are malloc'ed and
+ * freed by this library.
  */
 typedef struct pjrt_store {
     pjrt_code (*get)(void *user, const char *key, size_t key_size, int timeout_ms, char **value,
@@ -200,7 +199,7 @@ typedef struct pjrt_store {
     void *user;
 } pjrt_store;
 
-/* Zero means the plugin's own default for everything. */
+/* Zero-initialize for the plugin's defaults. */
 typedef struct pjrt_client_options {
     int cpu_devices;                 /* cpu: number of virtual devices */
     double gpu_memory_fraction;      /* cuda: share of the device memory, 0 < f <= 1 */
@@ -248,7 +247,7 @@ PJRT_MUST_CHECK pjrt_status *pjrt_device_memory_stats(const pjrt_device *device,
 
 /* ---- event ---- */
 
-/* Waits; returns how the work ended. May be called again, and gives the same answer. */
+/* Waits and returns the result of the work. Repeated calls return the same result. */
 PJRT_MUST_CHECK pjrt_status *pjrt_event_wait(pjrt_event *event);
 PJRT_MUST_CHECK pjrt_status *pjrt_event_is_ready(pjrt_event *event, bool *ready);
 /* Calls `done` once, from a thread of the plugin or from this call. `st` is `done`'s to free. */
@@ -292,7 +291,7 @@ PJRT_MUST_CHECK pjrt_status *pjrt_buffer_to_host(pjrt_buffer *buffer, void *data
 
 PJRT_MUST_CHECK pjrt_status *pjrt_buffer_copy_to(pjrt_buffer *buffer, pjrt_device *device,
                                                  pjrt_buffer **out);
-/* Fires when the contents are there, or with the error that kept them from being. */
+/* Fires when the contents are ready, or with the error that prevented it. */
 PJRT_MUST_CHECK pjrt_status *pjrt_buffer_ready(pjrt_buffer *buffer, pjrt_event **out);
 
 const pjrt_shape *pjrt_buffer_shape(const pjrt_buffer *buffer);
@@ -301,7 +300,7 @@ pjrt_device *pjrt_buffer_device(const pjrt_buffer *buffer);
 PJRT_MUST_CHECK pjrt_status *pjrt_buffer_device_bytes(const pjrt_buffer *buffer, size_t *out);
 /* True after the buffer was donated or deleted: only pjrt_buffer_free may follow. */
 bool pjrt_buffer_is_dead(const pjrt_buffer *buffer);
-/* Gives the device memory back now; the handle stays, dead. */
+/* Frees the device memory now; the handle stays valid only for pjrt_buffer_free. */
 PJRT_MUST_CHECK pjrt_status *pjrt_buffer_delete(pjrt_buffer *buffer);
 void pjrt_buffer_free(pjrt_buffer *buffer);
 
@@ -316,7 +315,7 @@ typedef struct pjrt_program {
 pjrt_program pjrt_program_text(const char *mlir);
 
 typedef enum pjrt_partitioner {
-    PJRT_PARTITIONER_AUTO, /* Shardy when the program speaks of it, else GSPMD */
+    PJRT_PARTITIONER_AUTO, /* Shardy if the program uses the sdy dialect, else GSPMD */
     PJRT_PARTITIONER_SHARDY,
     PJRT_PARTITIONER_GSPMD,
 } pjrt_partitioner;
@@ -355,7 +354,7 @@ const char *pjrt_topology_platform_version(const pjrt_topology *topology);
 /* Kind of its devices, such as "TPU v5 lite"; "" when it has none. */
 const char *pjrt_topology_device_kind(const pjrt_topology *topology);
 
-/* Compiles for hardware that is not here. The result cannot be run, but inspected and saved. */
+/* Compiles for hardware that is not attached. The result can be inspected and saved, not run. */
 PJRT_MUST_CHECK pjrt_status *pjrt_compile_ahead(pjrt_topology *topology, pjrt_program program,
                                                 const pjrt_compile_options *options,
                                                 pjrt_executable **out);
@@ -387,7 +386,7 @@ int pjrt_executable_num_devices(const pjrt_executable *exe); /* replicas * parti
 int pjrt_executable_num_results(const pjrt_executable *exe);
 const pjrt_shape *pjrt_executable_result(const pjrt_executable *exe, int index);
 /* What the program takes, per device; learnt from the compiled program on first use. A plugin that
- * does not give its programs away answers UNIMPLEMENTED. */
+ * does not return its optimized program gives UNIMPLEMENTED. */
 PJRT_MUST_CHECK pjrt_status *pjrt_executable_arguments(pjrt_executable *exe,
                                                        const pjrt_shape **shapes, int *count);
 const char *pjrt_executable_name(const pjrt_executable *exe);
@@ -456,8 +455,8 @@ PJRT_MUST_CHECK pjrt_status *pjrt_executable_load(pjrt_client *client, const cha
                                                   const pjrt_compile_options *options,
                                                   pjrt_executable **out);
 /* Loads the program from `dir` or compiles it and saves it there. `*why`, when not NULL, receives
- * NULL for a hit, else the reason why it was compiled, which the caller frees. A cache that cannot
- * be written to costs a compile next time, no more. */
+ * NULL for a hit, else the reason why it was compiled, which the caller frees. A cache that
+ * cannot be written is not an error. */
 PJRT_MUST_CHECK pjrt_status *pjrt_compile_cached(pjrt_client *client, pjrt_program program,
                                                  const pjrt_compile_options *options,
                                                  const char *dir, pjrt_executable **out,
@@ -482,8 +481,8 @@ PJRT_MUST_CHECK pjrt_status *pjrt_ffi_register(pjrt_plugin *plugin, const char *
 /* Compiles a program that calls `target`, for `client` or ahead of time for `topology`. */
 PJRT_MUST_CHECK pjrt_status *pjrt_ffi_probe(pjrt_client *client, pjrt_topology *topology,
                                             const char *target);
-/* First statement of a handler: when it is only being asked what it is, fills in the answer and
- * returns true, and the handler returns NULL. `call_frame` is the handler's XLA_FFI_CallFrame. */
+/* First statement of a handler: for a metadata query, fills in the metadata and returns true; the
+ * handler then returns NULL. `call_frame` is the handler's XLA_FFI_CallFrame. */
 bool pjrt_ffi_answer_metadata(void *call_frame, bool command_buffer_compatible);
 
 /* ---- profiler ---- */

@@ -1,5 +1,5 @@
 /*
- * pjrt_status: how every call of this room reports failure.
+ * pjrt_status: how every pjrt call reports failure.
  *
  * A call returns NULL when it succeeded and a pjrt_status when it did not. The caller owns it:
  *
@@ -64,10 +64,10 @@ const char *pjrt_status_where(const pjrt_status *st);
 const char *pjrt_status_text(const pjrt_status *st);
 
 void pjrt_status_free(pjrt_status *st);
-/* Another status that says the same, for one that is kept and told more than once. */
+/* A copy, for a status that is stored and returned more than once. */
 pjrt_status *pjrt_status_copy(const pjrt_status *st);
 
-/* Makes a status; never returns NULL. Use the macro, which fills in the place. */
+/* Makes a status; never returns NULL. Use PJRT_FAIL, which fills in file and line. */
 pjrt_status *pjrt_status_make(pjrt_code code, const char *call, const char *file, int line,
                               const char *format, ...)
     __attribute__((format(printf, 5, 6), returns_nonnull));

@@ -1,4 +1,4 @@
-/* Loading a plugin, agreeing on a version with it, and asking what it has. */
+/* Plugin loading, version check, and queries. */
 #include "pjrt/functions.h"
 #include "pjrt/internal.h"
 
@@ -157,7 +157,7 @@ static pjrt_status *open_library(const char *path, const PJRT_Api **api)
     if (library == NULL)
         return PJRT_FAIL(UNAVAILABLE, "dlopen", "%s", dlerror());
     const PJRT_Api *(*get_api)(void);
-    /* The one conversion from object to function pointer that dlsym forces on everybody. */
+    /* dlsym forces this conversion from object to function pointer. */
     *(void **)&get_api = dlsym(library, "GetPjrtApi");
     if (get_api == NULL)
         return PJRT_FAIL(FAILED_PRECONDITION, "dlsym",
@@ -221,7 +221,7 @@ pjrt_status *pjrt_plugin_load(const char *name_or_path, pjrt_plugin **out)
     return NULL;
 }
 
-/* ---- questions ---- */
+/* ---- queries ---- */
 
 const char *pjrt_plugin_path(const pjrt_plugin *plugin)
 {

@@ -1,5 +1,5 @@
 /*
- * What a program takes and what it gives up.
+ * Argument shapes and donated arguments of a program.
  *
  * The C API tells the shapes of results but not of arguments, and plugins run what they are given.
  * So the argument shapes are read from the compiled program: its serialized module has them in one
@@ -143,7 +143,8 @@ pjrt_status *pjrt__arguments_of_module(const char *bytes, size_t size, bool with
             free(list);
             if (out_of_memory)
                 return PJRT_NO_MEMORY(where);
-            return PJRT_FAIL(DATA_LOSS, where, "argument %zu of the compiled program is damaged", i);
+            return PJRT_FAIL(DATA_LOSS, where, "argument %zu of the compiled program is damaged",
+                             i);
         }
     }
     *shapes = list;

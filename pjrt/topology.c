@@ -1,4 +1,4 @@
-/* Hardware that is not here, described well enough to compile for it. */
+/* Topologies for ahead-of-time compilation. */
 #include "pjrt/internal.h"
 
 #include <stdlib.h>

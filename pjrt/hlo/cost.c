@@ -7,7 +7,7 @@
  */
 #include "pjrt/hlo/internal.h"
 
-/* Dimensions and trip counts are the program's word. Beyond this they are nonsense, and numbers
+/* Dimensions and trip counts are the program's word. Larger ones are invalid, and numbers
  * that are not finite would spread into every sum. */
 #define MOST 1e100
 

@@ -1,8 +1,8 @@
 /*
- * The optimized program as the hlo_*.c files share it: a thin skin over the decoded messages with
- * the ids turned into pointers. Everything in it is checked by hlo_decode.c (ids exist, operands
- * and called computations are there in the number each opcode needs, nothing calls itself), so that
- * the other files may follow pointers without asking.
+ * The optimized program shared by pjrt/hlo: the decoded protobuf messages with ids resolved to
+ * pointers. decode.c validates it (ids exist, operands
+ * and called computations are there in the number each opcode needs, nothing calls itself), so
+ * the other files follow pointers without checks.
  */
 #ifndef PJRT_HLO_INTERNAL_H
 #define PJRT_HLO_INTERNAL_H
@@ -228,7 +228,7 @@ typedef struct hlo_module {
 /* An array that a table in the making, or the module, owns: zeroed, never of size 0. */
 void *hlo_alloc(size_t count, size_t size);
 
-/* hlo_decode.c. The module holds what it got even after a failure: free it always. */
+/* decode.c. The module holds what it got even after a failure: free it always. */
 pjrt_status *hlo_module_decode(hlo_module *m, const char *format, const void *bytes, size_t size);
 void hlo_module_free(hlo_module *m);
 /* True when the instruction runs its called computation number i, rather than applying it to
@@ -242,7 +242,7 @@ bool hlo_is_echo(const hlo_instruction *in);
 /* The name of such a transfer, the same in all its parts; NULL for other instructions. */
 const char *hlo_chain(const hlo_instruction *in);
 
-/* hlo_shape.c. Index -1 measures the whole shape, others one element of a tuple (or, when the shape
+/* shape.c. Index -1 measures the whole shape, others one element of a tuple (or, when the shape
  * is no tuple, the shape itself for index 0). */
 pjrt_status *hlo_shape_measure(const TttXla__ShapeProto *shape, int64_t index, hlo_size *out);
 /* One dimension of an array shape. */
@@ -257,7 +257,7 @@ void hlo_budget_init(hlo_budget *budget, size_t message_size);
 pjrt_status *hlo_budget_status(const hlo_budget *budget, const char *what);
 extern ProtobufCAllocator hlo_free_only;
 
-/* hlo_json.c: just enough to pick a number out of a backend configuration. */
+/* json.c: just enough to pick a number out of a backend configuration. */
 typedef struct hlo_json {
     const char *at, *end;
 } hlo_json;
@@ -269,22 +269,22 @@ bool hlo_json_integer(hlo_json text, int64_t *out);
 bool hlo_json_next_integer(hlo_json *array, int64_t *out);
 hlo_json hlo_backend_config(const hlo_instruction *in);
 
-/* hlo_loop.c. -1 when it cannot be known. */
+/* loop.c. -1 when it cannot be known. */
 int64_t hlo_trip_count(const hlo_instruction *loop);
 
-/* hlo_flops.c and hlo_bytes.c: one execution; for what is called, the callee's `once` is used. */
+/* flops.c and bytes.c: one execution; for what is called, the callee's `once` is used. */
 pjrt_status *hlo_flops(const hlo_instruction *in, pjrt_hlo_cost *cost);
 hlo_moved hlo_bytes(const hlo_instruction *in);
 /* Fills in parameter_reads and fused_bytes; callees first. */
 pjrt_status *hlo_cost_as_fusion(hlo_computation *c);
 const char *hlo_op_name(const hlo_instruction *in);
 
-/* hlo_links.c. The name a collective goes by; NULL for other instructions. Of asynchronous pairs
+/* links.c. The name a collective goes by; NULL for other instructions. Of asynchronous pairs
  * only the start is one. `out` is one call; how often it runs is not filled in. */
 const char *hlo_collective_kind(const hlo_instruction *in);
 pjrt_status *hlo_collective(const hlo_instruction *in, pjrt_hlo_collective *out);
 
-/* hlo_schedule.c. The instructions of a computation in the order they are executed, as the
+/* schedule.c. The instructions of a computation in the order they are executed, as the
  * program's schedule says or, where it says nothing, as they stand. The caller frees the list,
  * which has instruction_count entries. */
 pjrt_status *hlo_schedule(const hlo_module *m, const hlo_computation *c,
@@ -292,7 +292,7 @@ pjrt_status *hlo_schedule(const hlo_module *m, const hlo_computation *c,
 /* The instruction that began what this one, of class DONE or an async-done, ends. */
 const hlo_instruction *hlo_start_of(const hlo_instruction *done);
 
-/* hlo_cost.c: fills in every cost and every number of runs. */
+/* cost.c: fills in every cost and every number of runs. */
 pjrt_status *hlo_module_cost(hlo_module *m);
 /* How often an execution of the instruction runs its called computation number i. */
 double hlo_runs_per_call(const hlo_instruction *in, size_t i);

@@ -15,12 +15,12 @@
  *
  * Costs are over trip counts: the body of a loop that runs nine times counts nine times, where
  * XLA's own cost analysis counts it once. Otherwise they follow its rules: without loops the flops
- * are the same, and the bytes too but for what hlo_bytes.c leaves out on purpose.
+ * are the same, and the bytes too but for what bytes.c leaves out on purpose.
  *
  * The cycles are the TPU compiler's own estimates, good for comparing programs with each other and
  * for finding where the time goes. They are not a time, and other backends give none.
  *
- * It does not run, check or change programs. Bytes that are no program give an error.
+ * It does not run, verify or change programs. Invalid bytes give an error.
  */
 #ifndef PJRT_HLO_H
 #define PJRT_HLO_H

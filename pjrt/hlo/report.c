@@ -1,5 +1,5 @@
 /*
- * The report: tables of what hlo_cost.c found out.
+ * The report: tables of the results of cost.c.
  *
  * Every table is made the same way: a row for each instruction that belongs in it, sorted by name,
  * rows of one name added up, sorted again with the costliest first. The rows' names point into the
