@@ -284,18 +284,17 @@ static void long_lines(void **state)
     FILE *file = fopen(support_path(f->folder, "a.jsonl"), "w");
     assert_non_null(file);
     write_line(file, 100, 'a');
-    write_line(file, TTT__MOST_LINE, 'b');
-    write_line(file, TTT__MOST_LINE + 1, 'c');
+    write_line(file, TTT__MAX_LINE, 'b');
+    write_line(file, TTT__MAX_LINE + 1, 'c');
     write_line(file, 3 * TTT__UNIT, 'd');
-    write_line(file, 2 * TTT__MOST_LINE, 'e');
+    write_line(file, 2 * TTT__MAX_LINE, 'e');
     write_line(file, 50, 'f');
     fclose(file);
     ASSERT_OK(prepare(f, (ttt_prepare_options){0}));
     assert_int_equal(f->report.all.documents, 4);
     assert_int_equal(f->report.all.bad_lines, 2);
     ASSERT_CONTAINS(f->report.first_bad, "a.jsonl:3: a line of more than 16 MB");
-    assert_int_equal(f->report.all.tokens,
-                     100 + TTT__MOST_LINE + 3 * TTT__UNIT + 50 - 4 * (12 - 2));
+    assert_int_equal(f->report.all.tokens, 100 + TTT__MAX_LINE + 3 * TTT__UNIT + 50 - 4 * (12 - 2));
 }
 
 /* ---- compressed ---- */
@@ -604,9 +603,9 @@ static void wide_tokens(void **state)
     ttt_encoder *encoder;
     ttt_ids ids = {0};
     char text[] = "hi";
-    ttt__checkpoint_shard piece = {0, 2, true, true};
+    ttt__text_chunk chunk = {0, 2, true, true};
     ttt__unit unit = {
-        .input = &(ttt__input){0}, .text = text, .size = 2, .pieces = &piece, .n_pieces = 1};
+        .input = &(ttt__input){0}, .text = text, .size = 2, .chunks = &chunk, .n_chunks = 1};
     static const unsigned char wanted[] = {0, 1, 0, 0, 'h', 0, 0, 0, 'i', 0, 0, 0, 1, 1, 0, 0};
     (void)state;
     ASSERT_OK(ttt_tokenizer_open("bytes", &tokenizer));
@@ -615,7 +614,7 @@ static void wide_tokens(void **state)
     assert_int_equal(unit.tokens_size, sizeof wanted);
     assert_memory_equal(unit.tokens, wanted, sizeof wanted);
     free(unit.tokens);
-    free(unit.runs);
+    free(unit.spans);
     free(ids.list);
     ttt_encoder_free(encoder);
     ttt_tokenizer_free(tokenizer);
