@@ -339,7 +339,7 @@ static void compressed(void **state)
     both[sizes[0] / 2] ^= 0x55;
     both[0] ^= 0x55;
     support_write_file(path, both, sizes[0] + sizes[1]);
-    ASSERT_FAILS(prepare(f, (ttt_prepare_options){0}), DATA_LOSS, "decompressed");
+    ASSERT_FAILS(prepare(f, (ttt_prepare_options){0}), DATA_LOSS, "decompression");
     support_remove_folder(f->out);
     support_write_file(path, "", 0);
     ASSERT_FAILS(prepare(f, (ttt_prepare_options){0}), INVALID_ARGUMENT, "no document");
@@ -511,7 +511,7 @@ static void stop_at_once(fixture *f, ttt_prepare_options options)
 {
     atomic_bool stop = true;
     options.stop = &stop;
-    ASSERT_FAILS(prepare(f, options), CANCELLED, "go on");
+    ASSERT_FAILS(prepare(f, options), CANCELLED, "resume");
 }
 
 static void what_is_refused(void **state)
@@ -568,9 +568,9 @@ static void wrong_options(void **state)
         ttt_prepare_options options;
         const char *part;
     } cases[] = {
-        {{.validation = -0.1}, "share"},
-        {{.validation = 1.1}, "share"},
-        {{.validation = __builtin_nan("")}, "share"},
+        {{.validation = -0.1}, "fraction"},
+        {{.validation = 1.1}, "fraction"},
+        {{.validation = __builtin_nan("")}, "fraction"},
         {{.threads = -1}, "threads"},
         {{.threads = 1000}, "threads"},
         {{.shard_tokens = -1}, "shard"},
