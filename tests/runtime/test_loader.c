@@ -261,7 +261,7 @@ static void wrong_options(void **state)
         {{.time = 0, .batch = 1, .rows = 1}, 0, "0 tokens"},
         {{.time = 1, .batch = 0, .rows = 0}, 0, "batch of 0"},
         {{.time = 1, .batch = 4, .rows = 0}, 0, "outside a batch"},
-        {{.time = 1, .batch = 4, .rows = 3, .first_row = 2}, 0, "3 rows from 2 on"},
+        {{.time = 1, .batch = 4, .rows = 3, .first_row = 2}, 0, "rows = 3 from first_row = 2"},
         {{.time = 1, .batch = 4, .rows = 1, .first_row = -1}, 0, "outside a batch"},
         {{.time = 1, .batch = 4, .rows = INT64_MAX, .first_row = 1}, 0, "outside a batch"},
         {{.time = TOKENS, .batch = 1, .rows = 1}, 0, "71 tokens"},
@@ -298,7 +298,7 @@ static void resets_need_bos(void **state)
     support_write_file(path, text, size);
     free(text);
     ASSERT_OK(ttt_dataset_open(folder, "train", &data));
-    ASSERT_FAILS(ttt_loader_new(data, &options, 0, &loader), INVALID_ARGUMENT, "no BOS");
+    ASSERT_FAILS(ttt_loader_new(data, &options, 0, &loader), INVALID_ARGUMENT, "BOS token");
     options.resets = false;
     ASSERT_OK(ttt_loader_new(data, &options, 0, &loader));
     ttt_loader_free(loader);
@@ -350,7 +350,7 @@ static void failures_of_the_thread(void **state)
     ttt_loader_free(loader);
 
     ASSERT_OK(ttt_loader_new(data, &options, INT64_MAX, &loader));
-    ASSERT_FAILS(ttt_loader_next(loader, &batch), OUT_OF_RANGE, "counted");
+    ASSERT_FAILS(ttt_loader_next(loader, &batch), OUT_OF_RANGE, "overflow");
     ttt_loader_free(loader);
     ttt_dataset_free(data);
     support_remove_folder(folder);

@@ -588,7 +588,7 @@ static void wrong_options(void **state)
                  "a.pdf");
     put(f, "a.pdf", "x");
     ASSERT_FAILS(prepare(f, (ttt_prepare_options){.inputs = named, .n_inputs = 1}),
-                 INVALID_ARGUMENT, "a.pdf: what it holds");
+                 INVALID_ARGUMENT, "a.pdf: unknown suffix");
     unlink(support_path(f->folder, "a.txt"));
     ASSERT_FAILS(prepare(f, (ttt_prepare_options){0}), INVALID_ARGUMENT, "hold no file");
     assert_int_equal(symlink(".", support_path(f->folder, "loop")), 0);

@@ -82,7 +82,7 @@ static void bytes(void **state)
     char *text;
     size_t size;
     ASSERT_FAILS(ttt_decode(tokenizer, (const int32_t[]){258}, 1, 0, &text, &size),
-                 INVALID_ARGUMENT, "258 is no token");
+                 INVALID_ARGUMENT, "258 is not a token");
     assert_true(ttt_tokenizer_is_special(tokenizer, 257));
     assert_false(ttt_tokenizer_is_special(tokenizer, 0));
     assert_int_equal(ttt_tokenizer_find(tokenizer, "</s>", 4), 257);
