@@ -590,7 +590,7 @@ static void wrong_options(void **state)
     ASSERT_FAILS(prepare(f, (ttt_prepare_options){.inputs = named, .n_inputs = 1}),
                  INVALID_ARGUMENT, "a.pdf: unknown suffix");
     unlink(support_path(f->folder, "a.txt"));
-    ASSERT_FAILS(prepare(f, (ttt_prepare_options){0}), INVALID_ARGUMENT, "hold no file");
+    ASSERT_FAILS(prepare(f, (ttt_prepare_options){0}), INVALID_ARGUMENT, "contain no file");
     assert_int_equal(symlink(".", support_path(f->folder, "loop")), 0);
     ASSERT_FAILS(prepare(f, (ttt_prepare_options){0}), INVALID_ARGUMENT, "deep");
     assert_int_equal(access(f->out, F_OK), -1);

@@ -132,7 +132,7 @@ def tokenizer_files(scratch):
     check_fails("tokenizer: changed", 1, base + [tokenizer], "other inputs or options")
     for name in ("index.json", ".hidden", "x" * 70):
         other = write(os.path.join(scratch, name), ranks)
-        check_fails(f"tokenizer: {name}", 1, ["data", "prepare", "--out", out + "2", text, "--tokenizer", other], name, "another")
+        check_fails(f"tokenizer: {name}", 1, ["data", "prepare", "--out", out + "2", text, "--tokenizer", other], name, "rename the file")
 
 
 def bad_lines(scratch):
